@@ -1,0 +1,210 @@
+"""From a logits row to a distribution, and from a distribution to a token."""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from spec.errors import SpecError, refuse
+from spec.params import SamplingParams
+
+Row = NDArray[np.float64]
+
+
+class Generator(Protocol):
+    """What a draw is taken from; `Pcg32` is one."""
+
+    state: int
+
+    def next_f64(self) -> float:
+        """Draw a uniform in `[0, 1)`."""
+
+
+class TokenCounts:
+    """What the penalties look at: the ids that occurred, and how often each was emitted."""
+
+    __slots__ = ("emitted", "num_emitted", "seen")
+
+    def __init__(self, prompt: Iterable[int], output: Sequence[int]) -> None:
+        self.seen = set(prompt)
+        self.emitted: dict[int, int] = {}
+        self.num_emitted = 0
+        for token in output:
+            self.add(token)
+
+    @classmethod
+    def needed_by(cls, params: SamplingParams, prompt: Sequence[int], output: Sequence[int]) -> "TokenCounts":
+        """Count what these parameters look at: the tokens themselves cost a pass over the context."""
+        if params.has_penalties:
+            return cls(prompt, output)
+        counts = cls((), ())
+        counts.num_emitted = len(output)
+        return counts
+
+    def add(self, token: int) -> None:
+        """Count one more emitted token."""
+        self.seen.add(token)
+        self.emitted[token] = self.emitted.get(token, 0) + 1
+        self.num_emitted += 1
+
+
+def apply_penalties(row: ArrayLike, params: SamplingParams, prompt: Sequence[int], output: Sequence[int]) -> Row:
+    """Bias, mask and penalise a logits row: everything that comes before the temperature.
+
+    `row` is `[V]`; `output` holds the tokens emitted so far, those accepted earlier in this round included.
+    Returns a float64 copy. Raises SpecError for a row with NaN, +inf or no finite entry, and for a bias or stop id
+    out of the vocabulary.
+    """
+    return penalise(as_row(row), params, TokenCounts(prompt, output))
+
+
+def penalise(x: Row, params: SamplingParams, counts: TokenCounts) -> Row:
+    """Do what `apply_penalties` does, in place, for a row of one's own and counts that are kept."""
+    params.check_vocabulary(len(x))
+    check_row(x, best_id(x))
+    for token, bias in params.logit_bias.items():
+        x[token] += bias
+    if params.stop_token_ids and counts.num_emitted < params.min_tokens:
+        x[list(params.stop_token_ids)] = -np.inf
+    if params.repetition_penalty != 1 and counts.seen:
+        seen = _ids(counts.seen, len(x))
+        at = x[seen]
+        x[seen] = np.where(at > 0, at / params.repetition_penalty, at * params.repetition_penalty)
+    if counts.emitted and (params.frequency_penalty or params.presence_penalty):
+        emitted = _ids(counts.emitted, len(x))
+        times = np.fromiter(counts.emitted.values(), np.float64, len(emitted))
+        x[emitted] -= params.frequency_penalty * times + params.presence_penalty
+    return x
+
+
+def _ids(tokens: Iterable[int], vocab_size: int) -> NDArray[np.intp]:
+    ids = np.array(list(tokens), np.intp)
+    if ids.min() < 0 or ids.max() >= vocab_size:
+        raise refuse("prompt or output", int(ids[(ids < 0) | (ids >= vocab_size)][0]), f"ids in [0, {vocab_size})")
+    return ids
+
+
+def as_row(row: ArrayLike) -> Row:
+    """Copy a row to float64 `[V]`, V >= 1."""
+    x = np.array(row, np.float64)
+    if x.ndim != 1 or x.size == 0:
+        raise SpecError(f"a logits row has shape {x.shape}: one dimension, at least one entry")
+    return x
+
+
+def best_id(row: NDArray[np.floating]) -> int:
+    """Give the argmax without a check: a NaN anywhere wins, so that `check_row` at this id sees every fault."""
+    return int(row.argmax())
+
+
+def check_row(row: NDArray[np.floating], best: int) -> None:
+    """Raise SpecError if the greatest entry, at `best`, shows that the row holds NaN, +inf or nothing finite."""
+    if not np.isfinite(row[best]):
+        raise SpecError(f"a logits row has {row[best]} at id {best}: no NaN, no +inf, at least one finite entry")
+
+
+def argmax(row: ArrayLike) -> int:
+    """Give the best id; ties go to the lowest. Raises SpecError like `apply_penalties`."""
+    x = np.asarray(row)
+    best = best_id(x)
+    check_row(x, best)
+    return best
+
+
+def dense_distribution(row: ArrayLike, params: SamplingParams, prompt: Sequence[int], output: Sequence[int]) -> Row:
+    """Give the distribution the next token is drawn from, float64 `[V]`.
+
+    Penalties, temperature, softmax, then min-p, top-k and top-p in this order. One-hot at temperature 0.
+    Raises SpecError like `apply_penalties`.
+    """
+    return law(apply_penalties(row, params, prompt, output), params)
+
+
+def law(x: Row, params: SamplingParams) -> Row:
+    """Turn a penalised row (its own copy, overwritten) into the distribution."""
+    best = best_id(x)
+    check_row(x, best)
+    if params.is_greedy:
+        p = np.zeros_like(x)
+        p[best] = 1.0
+        return p
+    if params.temperature != 1:
+        x -= x[best]  # so that a tiny temperature sends the others to -inf and none to +inf
+        with np.errstate(over="ignore"):
+            x /= params.temperature
+    if params.leaves_tail_alone:
+        return softmax(x)
+    p = softmax(x.copy())
+    if params.min_p > 0:
+        p[p < params.min_p * p.max()] = 0.0
+    if params.top_k > 0 or params.top_p < 1:
+        _keep_best(p, x, params)
+    p /= p.sum()
+    return p
+
+
+def softmax(x: Row) -> Row:
+    """Exponentiate and normalise along the last axis, in place."""
+    x -= x.max(axis=-1, keepdims=True)
+    np.exp(x, out=x)
+    x /= x.sum(axis=-1, keepdims=True)
+    return x
+
+
+def _keep_best(p: Row, x: Row, params: SamplingParams) -> None:
+    """Zero in `p` what top-k and top-p leave out; the order is by `x` descending, then id ascending."""
+    alive = np.flatnonzero(p)
+    if 0 < params.top_k < len(alive):
+        alive = alive[_head(x[alive], params.top_k)]
+        alive = alive[np.argsort(-x[alive], kind="stable")][: params.top_k]
+    if params.top_p < 1:
+        alive = _nucleus(p, x, np.sort(alive), params.top_p)
+    kept = p[alive]
+    p[:] = 0.0
+    p[alive] = kept
+
+
+def _nucleus(p: Row, x: Row, alive: NDArray[np.intp], top_p: float) -> NDArray[np.intp]:
+    total = p[alive].sum()
+    num_tried = 512  # a nucleus is small: sorting the whole vocabulary is the last resort
+    while num_tried < len(alive):
+        head = alive[_head(x[alive], num_tried)]
+        if p[head].sum() / total > top_p:
+            alive = head
+            break
+        num_tried *= 8
+    order = alive[np.argsort(-x[alive], kind="stable")]
+    mass = np.cumsum(p[order] / total)
+    #   mass before the i-th of the order: 0, mass[0], mass[1], ...
+    return order[: 1 + int(np.count_nonzero(mass[:-1] < top_p))]
+
+
+def _head(x: Row, num_best: int) -> NDArray[np.bool_]:
+    """Mark the `num_best` greatest and all that tie with the last of them."""
+    marked: NDArray[np.bool_] = x >= np.partition(x, -num_best)[-num_best]
+    return marked
+
+
+def sample_dense(p: Row, u: float) -> int:
+    """Give the smallest id with `u < running sum`; the largest id with mass where rounding leaves none."""
+    token = int(np.cumsum(p).searchsorted(u, side="right"))
+    return token if token < len(p) else int(np.flatnonzero(p)[-1])
+
+
+def sample(row: ArrayLike, params: SamplingParams, prompt: Sequence[int], output: Sequence[int], rng: Generator) -> int:
+    """Take one token from a logits row: the argmax with no draw at temperature 0, else with one draw."""
+    x = apply_penalties(row, params, prompt, output)
+    if params.is_greedy:
+        return argmax(x)
+    return sample_dense(law(x, params), rng.next_f64())
+
+
+def log_softmax_at(rows: NDArray[np.floating], tokens: Sequence[int]) -> NDArray[np.float64]:
+    """Give log-softmax of raw rows `[n, V]` in float64, each at its token: `[n]`."""
+    x = rows.astype(np.float64)
+    x -= x.max(axis=1, keepdims=True)
+    at = x[np.arange(len(tokens)), tokens]
+    np.exp(x, out=x)
+    at -= np.log(x.sum(axis=1))
+    return at
