@@ -1,0 +1,1 @@
+"""What Outrider promises, checked."""

@@ -1,0 +1,117 @@
+"""Many rounds verified in one call: each as if it were alone, bit for bit."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spec import Pcg32, Round, SamplingParams, SpecError, verify_batch, verify_draft
+from tests.spec.strategies import one_round
+from tests.spec.targets import params_of
+
+batches = st.integers(2, 5).flatmap(lambda vocab: st.lists(one_round(vocab), min_size=1, max_size=6))
+
+
+def round_of(case, seed):
+    return Round(
+        case.draft,
+        params_of(case.params),
+        case.prompt,
+        case.output,
+        Pcg32(seed, 5),
+        verify=case.verify,
+        draft_probs=case.draft_probs,
+    )
+
+
+@settings(max_examples=120)
+@given(batches, st.integers(0, 2**60), st.sampled_from([np.float32, np.float64]))
+def test_a_batch_equals_its_rounds_alone(cases, seed, dtype):
+    rounds = [round_of(case, seed + i) for i, case in enumerate(cases)]
+    rows = np.array([row for case in cases for row in case.rows], dtype)
+    batch = verify_batch(rows, rounds)
+    assert len(batch) == len(cases)
+    for i, (case, round_, verified) in enumerate(zip(cases, rounds, batch, strict=True)):
+        rng = Pcg32(seed + i, 5)
+        alone = verify_draft(
+            np.array(case.rows, dtype),
+            case.draft,
+            case.draft_probs,
+            round_.params,
+            case.prompt,
+            case.output,
+            rng,
+            verify=case.verify,
+        )
+        assert list(verified.tokens) == list(alone.tokens)
+        assert verified.n_accepted == alone.n_accepted
+        assert list(verified.logprobs) == list(alone.logprobs)
+        assert round_.rng.state == rng.state
+
+
+def plain_rounds(num_rounds, vocab, m):
+    """Wide plain rounds, in which the sampled and the greedy ones of a batch go together."""
+    dice = np.random.default_rng(11)
+    rows = (3 * dice.normal(size=(num_rounds * (m + 1), vocab))).astype(np.float32)
+    rounds = []
+    for i in range(num_rounds):
+        draft = rows[i * (m + 1) : i * (m + 1) + m].argmax(axis=1).tolist()
+        params = SamplingParams(temperature=(0, 1.0, 0.6, 0.1)[i % 4])
+        rounds.append(Round(draft, params, [1], [], Pcg32(i, 2), verify=("resample", "match")[i % 2]))
+    return rows, rounds
+
+
+def test_a_wide_batch_equals_its_rounds_alone():
+    vocab, m = 513, 3
+    rows, rounds = plain_rounds(24, vocab, m)
+    batch = verify_batch(rows, rounds)
+    for i, (round_, verified) in enumerate(zip(rounds, batch, strict=True)):
+        rng = Pcg32(i, 2)
+        own = rows[i * (m + 1) : (i + 1) * (m + 1)]
+        alone = verify_draft(own, round_.draft, None, round_.params, [1], [], rng, verify=round_.verify)
+        assert (list(verified.tokens), list(verified.logprobs)) == (list(alone.tokens), list(alone.logprobs))
+        assert round_.rng.state == rng.state
+    assert {verified.n_accepted for verified in batch} == {0, 1, 2, 3}
+
+
+def test_neighbours_do_not_matter():
+    rows, rounds = plain_rounds(8, 64, 2)
+    together = [list(verified.tokens) for verified in verify_batch(rows, rounds)]
+    rows, rounds = plain_rounds(8, 64, 2)
+    backwards = np.concatenate([rows[3 * i : 3 * i + 3] for i in reversed(range(8))])
+    assert [list(verified.tokens) for verified in verify_batch(backwards, rounds[::-1])] == together[::-1]
+
+
+def test_no_rounds_is_an_empty_batch():
+    assert verify_batch(np.zeros((0, 4), np.float32), []) == []
+
+
+def bad_batches():
+    rows, rounds = plain_rounds(6, 8, 2)
+    yield "a row too many", np.concatenate([rows, rows[:1]]), rounds
+    yield "a row too few", rows[:-1], rounds
+    for i, value in ((2, math.nan), (3, math.inf), (6, math.nan), (15, math.nan)):  # rows that are looked at
+        spoilt = rows.copy()
+        spoilt[i] = value
+        yield f"{value} in row {i}", spoilt, rounds
+    for i in (0, 1, 5):
+        spoilt = list(rounds)
+        spoilt[i] = Round([1, 8], rounds[i].params, [1], [], rounds[i].rng)
+        yield f"a draft id out of the vocabulary in round {i}", rows, spoilt
+        spoilt[i] = Round([1, 2], rounds[i].params, [1], [], rounds[i].rng, draft_probs=[[0.5] * 8] * 2)
+        yield f"a law that sums to 4 in round {i}", rows, spoilt
+        spoilt[i] = Round([1, 2], SamplingParams(logit_bias={9: 1.0}), [1], [], rounds[i].rng)
+        yield f"a bias out of the vocabulary in round {i}", rows, spoilt
+
+
+BAD = list(bad_batches())
+
+
+@pytest.mark.parametrize(("rows", "rounds"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+def test_an_error_moves_no_generator(rows, rounds):
+    states = [round_.rng.state for round_ in rounds]
+    with pytest.raises(SpecError):
+        verify_batch(rows, rounds)
+    assert [round_.rng.state for round_ in rounds] == states

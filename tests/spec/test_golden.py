@@ -1,0 +1,102 @@
+"""Every vector, our own and those beside the checkout: tokens, counts and generators equal, floats to 1e-9."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import spec
+from tests import golden
+from tests.golden import make
+from tests.shared import shared_folder
+from tests.spec.targets import config_of, fake_target, params_of, row_of, rows_of
+
+FOLDERS = {"own": Path(golden.__file__).parent, "shared": shared_folder() / "golden"}
+
+
+def each(name):
+    """Parametrise a test over the cases of one file in every folder that is there."""
+    cases = []
+    for folder, path in FOLDERS.items():
+        if (path / f"{name}.json").exists():
+            found = json.loads((path / f"{name}.json").read_text())
+            cases += [pytest.param(case, id=f"{folder}-{i}") for i, case in enumerate(found)]
+    return pytest.mark.parametrize("case", cases)
+
+
+def close(values):
+    return pytest.approx(values, rel=1e-9, abs=0)
+
+
+@each("pcg32")
+def test_pcg32(case):
+    rng = spec.Pcg32(case["initstate"], case["initseq"])
+    assert [rng.next_u32() for _ in case["u32"]] == case["u32"]
+
+
+@each("lookup")
+def test_lookup(case):
+    assert spec.prompt_lookup(case["ctx"], case["k"], case["max_ngram"], case["min_ngram"]) == case["draft"]
+
+
+@each("ngram")
+def test_ngram(case):
+    assert spec.ngram_draft(case["ctx"], case["k"], case["n"]) == case["draft"]
+
+
+@each("distribution")
+def test_distribution(case):
+    p = spec.dense_distribution(row_of(case["row"]), params_of(case["params"]), case["prompt"], case["output"])
+    assert p.tolist() == close(case["p"])
+    assert spec.sample_dense(p, case["u"]) == case["sample"]
+
+
+@each("step")
+def test_step(case):
+    p, q = row_of(case["p"]).astype(float), row_of(case["q"]).astype(float)
+    p[:], q[:] = case["p"], case["q"]
+    assert spec.residual(p, q).tolist() == close(case["residual"])
+    step = spec.speculative_step(p, q, case["x"], case["u_accept"], case["u_resample"])
+    assert step == (case["token"], case["accepted"])
+
+
+@each("verify")
+def test_verify(case):
+    rng = spec.Pcg32(case["initstate"], case["initseq"])
+    rows, params = rows_of(case["rows"]), params_of(case["params"])
+    verified = spec.verify_draft(rows, case["draft"], case["draft_probs"], params, case["prompt"], case["output"], rng)
+    assert (list(verified.tokens), verified.n_accepted) == (case["tokens"], case["n_accepted"])
+    assert list(verified.logprobs) == close(case["logprobs"])
+    assert rng.next_u32() == case["next_u32"]
+
+
+@each("generate")
+def test_generate(case):
+    target = fake_target(**case["target"])
+    generated = spec.generate(
+        target,
+        config_of(case["draft"], case["k"]),
+        case["prompt"],
+        params_of(case["params"]),
+        case["seed"],
+        case["max_new"],
+        case["eos"],
+        choice=case["choice"],
+        verify=case["verify"],
+    )
+    assert list(generated.tokens) == case["tokens"]
+    assert list(generated.logprobs) == close(case["logprobs"])
+    assert generated.finish_reason == case["finish_reason"]
+    stats = generated.stats
+    counted = (stats.drafted, stats.accepted, stats.target_calls, target.num_calls, target.cached())
+    assert counted == tuple(case[name] for name in ("drafted", "accepted", "target_calls", "target_calls", "cached"))
+
+
+@pytest.mark.parametrize("name", make.FILES)
+def test_own_vectors_are_what_the_reference_computes(name):
+    written = json.loads((FOLDERS["own"] / f"{name}.json").read_text())
+    for case, again in zip(written, json.loads(make.text_of(name)), strict=True):
+        floats = {key for key in case if key in {"p", "logprobs", "residual"}}
+        assert {key: case[key] for key in case.keys() - floats} == {key: again[key] for key in again.keys() - floats}
+        for key in floats:
+            assert case[key] == close(again[key])
