@@ -1,0 +1,99 @@
+"""KV memory in blocks, and the flat view of a pass that every row-wise routine works on."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.protocol import BlockCopy, Chunk
+
+
+class PagedKv:
+    """Keys and values, float32 `[layers, num_blocks, block_tokens, kv_heads, head_dim]`, zero at first."""
+
+    def __init__(self, num_layers: int, num_blocks: int, block_tokens: int, kv_heads: int, head_dim: int) -> None:
+        if num_blocks < 1 or block_tokens < 1:
+            raise ValueError(f"num_blocks {num_blocks} and block_tokens {block_tokens}: each must be at least 1")
+        shape = (num_layers, num_blocks, block_tokens, kv_heads, head_dim)
+        self.keys = np.zeros(shape, np.float32)
+        self.values = np.zeros(shape, np.float32)
+        self.num_blocks = num_blocks
+        self.block_tokens = block_tokens
+
+    def copy(self, copies: Sequence[BlockCopy]) -> None:
+        """Carry out the copies in order, in every layer. ValueError for a block or length that does not exist."""
+        for source, destination, num_tokens in copies:
+            if not (0 <= source < self.num_blocks and 0 <= destination < self.num_blocks):
+                raise ValueError(f"copy {source} -> {destination}: blocks are in [0, {self.num_blocks})")
+            if not 0 <= num_tokens <= self.block_tokens:
+                raise ValueError(f"num_tokens {num_tokens}: a block holds {self.block_tokens}")
+            for memory in (self.keys, self.values):
+                memory[:, destination, :num_tokens] = memory[:, source, :num_tokens]
+
+
+class Pass(NamedTuple):
+    """All fed ids of a pass, chunk after chunk, one row each."""
+
+    ids: NDArray[np.int64]
+    """`[rows]`"""
+    positions: NDArray[np.int64]
+    """`[rows]`"""
+    blocks: NDArray[np.int64]
+    """`[rows]`: the block that takes the row's key and value."""
+    slots: NDArray[np.int64]
+    """`[rows]`: where in that block."""
+    chunk_of: NDArray[np.int64]
+    """`[rows]`"""
+    tables: NDArray[np.int64]
+    """`[chunks, longest table]`, filled up with zeros."""
+    wanted: NDArray[np.int64]
+    """Rows that get logits, in order."""
+
+
+def flatten(chunks: Sequence[Chunk], kv: PagedKv, vocab_size: int, max_model_len: int) -> Pass:
+    """Check the chunks and lay their ids out row by row.
+
+    Raises ValueError, before anything is written, for a token tree, no ids, an id, block, length or `num_rows` out
+    of range, or a table too short.
+    """
+    for chunk in chunks:
+        _check(chunk, kv, vocab_size, max_model_len)
+    lengths = np.array([len(chunk.ids) for chunk in chunks], np.int64)
+    ends = np.cumsum(lengths)
+    chunk_of = np.repeat(np.arange(len(chunks)), lengths)
+    starts = np.array([chunk.start for chunk in chunks], np.int64)
+    positions = np.arange(len(chunk_of)) - (ends - lengths - starts)[chunk_of]
+    tables = np.zeros((len(chunks), max((len(chunk.table) for chunk in chunks), default=0)), np.int64)
+    for table, chunk in zip(tables, chunks, strict=True):
+        table[: len(chunk.table)] = chunk.table
+    wanted = [np.arange(end - chunk.num_rows, end) for end, chunk in zip(ends, chunks, strict=True)]
+    return Pass(
+        ids=np.array([i for chunk in chunks for i in chunk.ids], np.int64),
+        positions=positions,
+        blocks=tables[chunk_of, positions // kv.block_tokens],
+        slots=positions % kv.block_tokens,
+        chunk_of=chunk_of,
+        tables=tables,
+        wanted=np.concatenate([np.empty(0, np.int64), *wanted]),
+    )
+
+
+def _check(chunk: Chunk, kv: PagedKv, vocab_size: int, max_model_len: int) -> None:
+    if chunk.parents is not None:
+        raise ValueError("parents: this model feeds chains only, no token trees")
+    if not chunk.ids:
+        raise ValueError("ids is empty: a chunk feeds at least one id")
+    if min(chunk.ids) < 0 or max(chunk.ids) >= vocab_size:
+        wrong = next(i for i in chunk.ids if not 0 <= i < vocab_size)
+        raise ValueError(f"id {wrong} is out of the vocabulary [0, {vocab_size})")
+    end = chunk.start + len(chunk.ids)
+    if chunk.start < 0 or end > max_model_len:
+        raise ValueError(f"positions [{chunk.start}, {end}) do not fit in [0, {max_model_len})")
+    if not 0 <= chunk.num_rows <= len(chunk.ids):
+        raise ValueError(f"num_rows {chunk.num_rows}: must be in [0, {len(chunk.ids)}], the ids fed")
+    if len(chunk.table) * kv.block_tokens < end:
+        raise ValueError(f"table has {len(chunk.table)} blocks of {kv.block_tokens}: too short for {end} positions")
+    if min(chunk.table) < 0 or max(chunk.table) >= kv.num_blocks:
+        wrong = next(b for b in chunk.table if not 0 <= b < kv.num_blocks)
+        raise ValueError(f"table has block {wrong}: blocks are in [0, {kv.num_blocks})")
