@@ -1,0 +1,19 @@
+"""Blocks of KV memory: reference counts, fills, copy on write, the prefix index, and the check that none is lost."""
+
+from kvpool.errors import KvPoolError, OutOfBlocks
+from kvpool.ledger import Ledger
+from kvpool.pool import BlockCopy, KvPool, PoolStats, blocks_for
+from kvpool.table import extend, release_all, rollback
+
+__all__ = [
+    "BlockCopy",
+    "KvPool",
+    "KvPoolError",
+    "Ledger",
+    "OutOfBlocks",
+    "PoolStats",
+    "blocks_for",
+    "extend",
+    "release_all",
+    "rollback",
+]

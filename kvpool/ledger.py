@@ -1,0 +1,143 @@
+"""The block tables of all sequences, and what happens to them in the life of a request.
+
+admit (match the prefix, make room) -> [extend -> a pass of the model -> commit]* -> release
+
+    0 ........ cached ........ reserved
+    | kept, known  | what the pass writes |      commit keeps a prefix of the right part and gives back the rest
+"""
+
+from collections.abc import Sequence
+
+from kvpool.errors import KvPoolError, OutOfBlocks
+from kvpool.pool import KvPool, blocks_for
+from kvpool.prefix import Salt
+from kvpool.table import extend, num_positions, shorten
+
+
+class _Sequence:
+    """One sequence's table and how far it is cached, reserved and indexed."""
+
+    __slots__ = ("cached", "reserved", "salt", "table", "unindexed")
+
+    def __init__(self, table: list[int], cached: int, salt: Salt) -> None:
+        self.table = table
+        self.cached = cached  # positions that are kept
+        self.reserved = cached  # positions the table has room for
+        self.salt = salt
+        self.unindexed: list[int] = []  # the cached tokens past the indexed blocks, always less than a block of them
+
+
+class Ledger:
+    """Every sequence's block table by the sequence's id, over one pool whose references it alone takes and gives.
+
+    The cost of a call grows with the tokens and blocks it is about, never with what the sequence has cached. A
+    method that needs a sequence raises KvPoolError for an id that was not admitted.
+    """
+
+    def __init__(self, pool: KvPool, prefix_cache: bool = True) -> None:
+        self.pool = pool
+        self._prefix_cache = prefix_cache
+        self._sequences: dict[int, _Sequence] = {}
+
+    def admit(self, seq: int, prompt: Sequence[int], salt: Salt, num_tokens: int) -> int | None:
+        """Give `seq` the longest cached prefix of `prompt` and room for `num_tokens` more, at most to its end.
+
+        How many tokens were cached (always fewer than the prompt has), or None, with nothing changed, where blocks
+        do not suffice. Raises KvPoolError for an id that is held already, an empty prompt or a negative number.
+        """
+        if seq in self._sequences:
+            raise KvPoolError(f"seq: {seq} was admitted already")
+        if not len(prompt) or num_tokens < 0:
+            raise KvPoolError(f"num_tokens: {num_tokens} of a prompt of {len(prompt)}, must be [0, 1 or more]")
+        pool = self.pool
+        table = pool.match(prompt, salt) if self._prefix_cache else []
+        cached = len(table) * pool.block_tokens
+        num_tokens = min(num_tokens, len(prompt) - cached)
+        # Matched blocks without an owner count as available now, and no longer once they are retained.
+        num_revived = sum(pool.ref_count(block) == 0 for block in table)
+        num_new = blocks_for(cached + num_tokens, pool.block_tokens) - len(table)
+        if num_new + num_revived > pool.num_available:
+            return None
+        for block in table:
+            pool.retain(block)
+        sequence = self._sequences[seq] = _Sequence(table, cached, salt)
+        self._reserve(sequence, num_tokens)
+        return cached
+
+    def extend(self, seq: int, num_tokens: int) -> bool:
+        """Make room for `num_tokens` more positions; False, with nothing changed, where blocks do not suffice."""
+        try:
+            self._reserve(self._sequence(seq), num_tokens)
+        except OutOfBlocks:
+            return False
+        return True
+
+    def commit(self, seq: int, tokens: Sequence[int]) -> int:
+        """Keep `tokens`, written after the cached ones, and give back all room past them; the blocks given back.
+
+        `tokens` are what the pass fed and the verification kept, in order (none undoes the reservation). A block
+        that they make full is in the prefix index from here on. Raises KvPoolError for more tokens than had room.
+        """
+        sequence = self._sequence(seq)
+        length = sequence.cached + len(tokens)
+        if length > sequence.reserved:
+            raise KvPoolError(f"tokens: {len(tokens)}, room was made for {sequence.reserved - sequence.cached}")
+        num_released = shorten(self.pool, sequence.table, length)
+        sequence.cached = sequence.reserved = length
+        if self._prefix_cache:
+            self._index(sequence, tokens)
+        return num_released
+
+    def release(self, seq: int) -> int:
+        """Forget `seq` and give its blocks back; how many references that were, 0 for an id that holds nothing."""
+        sequence = self._sequences.pop(seq, None)
+        return 0 if sequence is None else shorten(self.pool, sequence.table, 0)
+
+    def table(self, seq: int) -> list[int]:
+        """Copy the block table of `seq`."""
+        return self._sequence(seq).table.copy()
+
+    def cached(self, seq: int) -> int:
+        """Positions of `seq` that are kept, as of the last commit."""
+        return self._sequence(seq).cached
+
+    def forget_all(self) -> None:
+        """Release every sequence and clear the prefix index: the memory behind all blocks was lost."""
+        for seq in list(self._sequences):
+            self.release(seq)
+        self.pool.forget_all()
+
+    def check(self) -> None:
+        """Raise KvPoolError unless the tables explain the pool's counts and each fits its sequence's length."""
+        sequences = self._sequences.values()
+        self.pool.check([sequence.table for sequence in sequences])
+        size = self.pool.block_tokens
+        for seq, sequence in self._sequences.items():
+            table, reserved = sequence.table, sequence.reserved
+            if len(table) != blocks_for(reserved, size) or num_positions(self.pool, table) != reserved:
+                raise KvPoolError(
+                    f"sequence {seq}: {len(table)} blocks with {num_positions(self.pool, table)} tokens, "
+                    f"reserved are {reserved}"
+                )
+
+    def _sequence(self, seq: int) -> _Sequence:
+        sequence = self._sequences.get(seq)
+        if sequence is None:
+            raise KvPoolError(f"seq: {seq} holds no blocks")
+        return sequence
+
+    def _reserve(self, sequence: _Sequence, num_tokens: int) -> None:
+        extend(self.pool, sequence.table, num_tokens)
+        sequence.reserved += num_tokens
+
+    def _index(self, sequence: _Sequence, tokens: Sequence[int]) -> None:
+        """Register the blocks that `tokens` made full."""
+        size = self.pool.block_tokens
+        unindexed = sequence.unindexed
+        unindexed.extend(tokens)
+        first = sequence.cached // size - len(unindexed) // size
+        for start in range(0, len(unindexed) - size + 1, size):
+            position = first + start // size
+            parent = sequence.table[position - 1] if position else None
+            self.pool.register(sequence.table[position], unindexed[start : start + size], parent, sequence.salt)
+        del unindexed[: len(unindexed) // size * size]

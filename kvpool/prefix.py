@@ -1,0 +1,150 @@
+"""The prefix index: which full blocks hold which tokens, as a trie with one root per cache salt.
+
+A node stands for the exact tokens of one block after the exact tokens of its ancestors, so a path from a root spells
+a prefix. Usually one block holds a node's content; several do when sequences computed the same text side by side.
+
+    root(salt) -- [t0 .. tB-1] -- [tB .. t2B-1] -- ...
+                   blocks {7}      blocks {3, 12}
+
+Children are found by the bytes of their token ids: equal bytes are equal tokens, so no hash alone decides a match.
+"""
+
+from array import array
+from collections.abc import Iterable, KeysView, Sequence
+
+from kvpool.errors import KvPoolError
+
+Salt = str | None
+
+
+class _Node:
+    """The content of one block in its context. A root has a salt for key, no parent and no blocks."""
+
+    __slots__ = ("blocks", "children", "key", "parent")
+
+    def __init__(self, key: bytes | Salt, parent: "_Node | None") -> None:
+        self.key = key
+        self.parent = parent
+        self.children: dict[bytes, _Node] = {}
+        self.blocks: dict[int, None] = {}  # an ordered set, oldest entry first
+
+
+def _token_bytes(tokens: Sequence[int]) -> bytes:
+    """Token ids as int32 bytes."""
+    try:
+        return array("i", tokens).tobytes()
+    except (OverflowError, TypeError) as error:
+        raise KvPoolError(f"tokens: ids must be integers of 32 bits ({error})") from error
+
+
+class PrefixIndex:
+    """Which blocks can be shared, and by which tokens they are found. It knows nothing of owners."""
+
+    def __init__(self, block_tokens: int) -> None:
+        self._block_tokens = block_tokens
+        self._roots: dict[Salt, _Node] = {}
+        self._nodes: dict[int, _Node] = {}
+
+    def __contains__(self, block: int) -> bool:
+        return block in self._nodes
+
+    def blocks(self) -> KeysView[int]:
+        """Every block the index knows."""
+        return self._nodes.keys()
+
+    def add(self, block: int, tokens: Sequence[int], parent: int | None, salt: Salt) -> None:
+        """Index `block` as holding `tokens` after what `parent` ends; without a parent, first under `salt`.
+
+        Raises KvPoolError for a wrong number of tokens, a block that is known, or a parent that is not.
+        """
+        if len(tokens) != self._block_tokens:
+            raise KvPoolError(f"tokens: {len(tokens)} ids, a block holds exactly {self._block_tokens}")
+        if block in self._nodes:
+            raise KvPoolError(f"block {block} is in the prefix index already")
+        if parent is not None and parent not in self._nodes:
+            raise KvPoolError(f"parent {parent} is not in the prefix index")
+        key = _token_bytes(tokens)
+        above = self._root(salt) if parent is None else self._nodes[parent]
+        node = above.children.get(key)
+        if node is None:
+            node = above.children[key] = _Node(key, above)
+        node.blocks[block] = None
+        self._nodes[block] = node
+
+    def match(self, tokens: Sequence[int], salt: Salt) -> list[int]:
+        """Find the longest indexed chain of full blocks that spells a proper prefix of `tokens` under `salt`."""
+        size = self._block_tokens
+        found: list[int] = []
+        node = self._roots.get(salt)
+        if node is None:
+            return found
+        # One token at least is left to feed: a block that ends where the prompt ends is not asked for.
+        for start in range(0, len(tokens) - size, size):
+            node = node.children.get(_token_bytes(tokens[start : start + size]))
+            if node is None:
+                break
+            found.append(next(iter(node.blocks)))
+        return found
+
+    def discard(self, block: int) -> list[int]:
+        """Forget `block`; the blocks that can no longer be reached, because it was the last of its content."""
+        node = self._nodes.pop(block)
+        del node.blocks[block]
+        if node.blocks:
+            return []
+        above = node.parent
+        assert above is not None, "a root holds no block"
+        del above.children[node.key]  # type: ignore[arg-type]  # only a root's key is a salt
+        if above.parent is None and not above.children:
+            del self._roots[above.key]  # type: ignore[arg-type]  # and a root's key is its salt
+        return self._drop([node])
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._drop(list(self._roots.values()))
+        self._roots.clear()
+
+    def check(self) -> None:
+        """Raise KvPoolError unless the blocks found from the roots are exactly the known ones. O(blocks known)."""
+        num_reached = 0
+        pending: list[tuple[Salt, _Node]] = list(self._roots.items())
+        for salt, root in pending:
+            if root.key != salt or root.parent is not None or root.blocks or not root.children:
+                raise KvPoolError(f"prefix index: the root of salt {salt!r} is malformed")
+        stack = [child for _, root in pending for child in self._linked(root)]
+        while stack:
+            node = stack.pop()
+            if not node.blocks:
+                raise KvPoolError("prefix index: a node without a block")
+            if any(self._nodes.get(block) is not node for block in node.blocks):
+                raise KvPoolError(f"prefix index: blocks {list(node.blocks)} are not known by their node")
+            num_reached += len(node.blocks)
+            stack.extend(self._linked(node))
+        if num_reached != len(self._nodes):
+            raise KvPoolError(f"prefix index: knows {len(self._nodes)} blocks, {num_reached} can be reached")
+
+    @staticmethod
+    def _linked(node: _Node) -> Iterable[_Node]:
+        for key, child in node.children.items():
+            if child.key != key or child.parent is not node:
+                raise KvPoolError("prefix index: a child that does not know its parent or its tokens")
+            yield child
+
+    def _root(self, salt: Salt) -> _Node:
+        root = self._roots.get(salt)
+        if root is None:
+            root = self._roots[salt] = _Node(salt, None)
+        return root
+
+    def _drop(self, stack: list[_Node]) -> list[int]:
+        """Take whole subtrees apart, links included (no cycle is left to a collector); the blocks they knew."""
+        dropped: list[int] = []
+        while stack:
+            node = stack.pop()
+            dropped.extend(node.blocks)
+            stack.extend(node.children.values())
+            node.children.clear()
+            node.parent = None
+        for block in dropped:
+            del self._nodes[block]
+        return dropped
