@@ -6,10 +6,10 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from spec.distribution import Generator, Row, check_row, softmax
+from spec.distribution import Generator, Row, check_row, normalized_exp
 from spec.errors import SpecError
 from spec.params import SamplingParams
-from spec.verify import Rule, Scores, Verified, check_shapes, verify_draft
+from spec.verify import Rule, Scores, Verified, as_rows, check_round, verify_draft
 
 
 class Round(msgspec.Struct, frozen=True):
@@ -31,6 +31,7 @@ def verify_batch(rows: NDArray[np.floating], rounds: Sequence[Round]) -> list[Ve
     plain sampled rounds (no penalty, no top-k, top-p or min-p, a deterministic draft) are taken together; the others
     one by one. Raises SpecError like `verify_draft`, naming the round; no generator has then moved.
     """
+    rows = as_rows(rows)
     firsts = _first_rows(rows, rounds)
     states = [round_.rng.state for round_ in rounds]
     tokens: list[list[int]] = [[] for _ in rounds]
@@ -38,11 +39,10 @@ def verify_batch(rows: NDArray[np.floating], rounds: Sequence[Round]) -> list[Ve
     try:
         for i, round_ in enumerate(rounds):
             params = round_.params
-            if not params.leaves_logits_alone or round_.draft_probs is not None:
-                tokens[i] = _alone(rows, firsts[i], round_)
-            elif params.is_greedy:
+            is_plain = params.leaves_logits_alone and round_.draft_probs is None
+            if is_plain and params.is_greedy:
                 greedy.append(i)
-            elif params.leaves_tail_alone:
+            elif is_plain and params.leaves_tail_alone:
                 sampled.append(i)
             else:
                 tokens[i] = _alone(rows, firsts[i], round_)
@@ -62,12 +62,12 @@ def _first_rows(rows: NDArray[np.floating], rounds: Sequence[Round]) -> list[int
     at = 0
     for i, round_ in enumerate(rounds):
         firsts.append(at)
-        end = at + len(round_.draft) + 1
+        num_rows = min(len(round_.draft) + 1, len(rows) - at)
         try:
-            check_shapes(rows[at:end], round_.draft, round_.draft_probs, round_.params, round_.verify)
+            check_round(num_rows, rows.shape[1], round_.draft, round_.draft_probs, round_.params, round_.verify)
         except SpecError as error:
             raise SpecError(f"round {i}: {error}") from None
-        at = end
+        at += num_rows
     if at != len(rows):
         raise SpecError(f"{len(rows)} rows for {len(rounds)} rounds: {at}, one more than drafted tokens for each")
     return firsts
@@ -124,25 +124,29 @@ def _draw(
     while live:
         at = [firsts[i] + position for i in live]
         laws = _laws(rows[at], [rounds[i].params.temperature for i in live])
-        uniforms = np.empty(len(live))  # of the draws that pick from a law
-        picks: list[int] = []  # the rows of `laws` that a token is picked from
+        drafts = [rounds[i].draft[position] if position < len(rounds[i].draft) else 0 for i in live]
+        p_drafted: list[float] = laws[np.arange(len(live)), drafts].tolist()
+        picks: list[int] = []  # the rows of `laws` that a token is picked from,
+        uniforms: list[float] = []  # with what,
+        rejected: list[int] = []  # and which of the picks must not be the drafted token
         accepted: list[int] = []
         for row, i in enumerate(live):
             round_ = rounds[i]
             if position == len(round_.draft) or round_.verify == "match":
-                uniforms[len(picks)] = round_.rng.next_f64()
                 picks.append(row)
+                uniforms.append(round_.rng.next_f64())
                 continue
-            drafted = round_.draft[position]
             u_accept, u_resample = round_.rng.next_f64(), round_.rng.next_f64()
-            if u_accept < laws[row, drafted]:
-                tokens[i].append(drafted)
+            if u_accept < p_drafted[row]:
+                tokens[i].append(drafts[row])
                 accepted.append(i)
                 continue
-            _leave_out(laws[row], drafted)
-            uniforms[len(picks)] = u_resample
+            rejected.append(len(picks))
             picks.append(row)
-        for row, token in zip(picks, _pick(laws, picks, uniforms), strict=True):
+            uniforms.append(u_resample)
+        for row, token in zip(
+            picks, _pick(_residuals(laws[picks], rejected, [drafts[row] for row in picks]), uniforms), strict=True
+        ):
             i = live[row]
             round_ = rounds[i]
             tokens[i].append(token)
@@ -158,31 +162,35 @@ def _laws(rows: NDArray[np.floating], temperatures: list[float]) -> Row:
     if not np.isfinite(best).all():
         for row in x:
             check_row(row, int(row.argmax()))
-    t = np.array(temperatures)
-    hot = np.flatnonzero(t != 1)
-    if len(hot):
+    x -= best[:, None]
+    if any(t != 1 for t in temperatures):
         with np.errstate(over="ignore"):
-            x[hot] = (x[hot] - best[hot, None]) / t[hot, None]
-    return softmax(x)
+            x /= np.array(temperatures)[:, None]  # dividing by 1 changes no bit
+    return normalized_exp(x)
 
 
-def _leave_out(law: Row, token: int) -> None:
-    kept = law[token]
-    law[token] = 0.0
-    mass = law.sum()
-    if mass > 0:
-        law /= mass
-    else:
-        law[token] = kept
+def _residuals(laws: Row, rejected: list[int], drafts: list[int]) -> Row:
+    """Do to the rejected rows what `spec.verify.drop` does to one."""
+    if not rejected:
+        return laws
+    drafted = [drafts[j] for j in rejected]
+    kept = laws[rejected, drafted]
+    laws[rejected, drafted] = 0.0
+    residuals = laws[rejected]
+    mass = residuals.sum(axis=1)
+    nothing_left = np.flatnonzero(mass == 0)
+    residuals[nothing_left, np.array(drafted)[nothing_left]] = kept[nothing_left]
+    mass[nothing_left] = 1.0
+    laws[rejected] = residuals / mass[:, None]
+    return laws
 
 
-def _pick(laws: Row, picks: list[int], uniforms: Row) -> list[int]:
-    if not picks:
+def _pick(laws: Row, uniforms: list[float]) -> list[int]:
+    if not uniforms:
         return []
-    running = np.cumsum(laws[picks], axis=1)
-    tokens = (running <= uniforms[: len(picks), None]).sum(axis=1)
+    tokens = (np.cumsum(laws, axis=1) <= np.array(uniforms)[:, None]).sum(axis=1)
     for j in np.flatnonzero(tokens == laws.shape[1]):
-        tokens[j] = np.flatnonzero(laws[picks[j]])[-1]
+        tokens[j] = np.flatnonzero(laws[j])[-1]
     result: list[int] = tokens.tolist()
     return result
 

@@ -118,24 +118,24 @@ def dense_distribution(row: ArrayLike, params: SamplingParams, prompt: Sequence[
     Penalties, temperature, softmax, then min-p, top-k and top-p in this order. One-hot at temperature 0.
     Raises SpecError like `apply_penalties`.
     """
-    return law(apply_penalties(row, params, prompt, output), params)
+    x = apply_penalties(row, params, prompt, output)
+    return law(x, params, best_id(x))
 
 
-def law(x: Row, params: SamplingParams) -> Row:
-    """Turn a penalised row (its own copy, overwritten) into the distribution."""
-    best = best_id(x)
+def law(x: Row, params: SamplingParams, best: int) -> Row:
+    """Turn a penalised row (its own copy, overwritten) into the distribution; `best` is its `best_id`."""
     check_row(x, best)
     if params.is_greedy:
         p = np.zeros_like(x)
         p[best] = 1.0
         return p
+    x -= x[best]
     if params.temperature != 1:
-        x -= x[best]  # so that a tiny temperature sends the others to -inf and none to +inf
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore"):  # a tiny temperature sends all but the best to -inf
             x /= params.temperature
     if params.leaves_tail_alone:
-        return softmax(x)
-    p = softmax(x.copy())
+        return normalized_exp(x)
+    p = normalized_exp(x.copy())
     if params.min_p > 0:
         p[p < params.min_p * p.max()] = 0.0
     if params.top_k > 0 or params.top_p < 1:
@@ -144,9 +144,8 @@ def law(x: Row, params: SamplingParams) -> Row:
     return p
 
 
-def softmax(x: Row) -> Row:
-    """Exponentiate and normalise along the last axis, in place."""
-    x -= x.max(axis=-1, keepdims=True)
+def normalized_exp(x: Row) -> Row:
+    """Finish a softmax along the last axis, in place: `x` has its greatest entry at 0 already."""
     np.exp(x, out=x)
     x /= x.sum(axis=-1, keepdims=True)
     return x
@@ -197,7 +196,7 @@ def sample(row: ArrayLike, params: SamplingParams, prompt: Sequence[int], output
     x = apply_penalties(row, params, prompt, output)
     if params.is_greedy:
         return argmax(x)
-    return sample_dense(law(x, params), rng.next_f64())
+    return sample_dense(law(x, params, best_id(x)), rng.next_f64())
 
 
 def log_softmax_at(rows: NDArray[np.floating], tokens: Sequence[int]) -> NDArray[np.float64]:

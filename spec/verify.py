@@ -14,6 +14,7 @@ from spec.distribution import (
     Row,
     TokenCounts,
     argmax,
+    best_id,
     check_row,
     law,
     log_softmax_at,
@@ -115,7 +116,9 @@ def verify_draft(
     drafted token, so that the text does not depend on the drafts. Rows are looked at in order and only as far as
     needed. Raises SpecError (shapes, ids, laws, rows, parameters); the generator has then not moved.
     """
-    rows = check_shapes(rows, draft, draft_probs, params, verify)
+    rows = as_rows(rows)
+    num_rows, vocab_size = rows.shape
+    check_round(num_rows, vocab_size, draft, draft_probs, params, verify)
     state = rng.state
     try:
         counts = TokenCounts.needed_by(params, prompt, output)
@@ -182,7 +185,7 @@ def _sampled(
             if is_accepted:
                 token = drafted
             else:
-                token = sample_dense(without(p, drafted) if q is None else residual(p, q[i]), u_resample)
+                token = sample_dense(drop(p, drafted) if q is None else residual(p, q[i]), u_resample)
         tokens.append(token)
         if not is_accepted:
             return tokens
@@ -191,31 +194,36 @@ def _sampled(
     return tokens
 
 
-def without(p: Row, token: int) -> Row:
-    """Give the residual of `p` and a one-hot draft law."""
-    r = p.copy()
-    r[token] = 0.0
-    mass = r.sum()
-    return cast(Row, r / mass) if mass > 0 else p
+def drop(p: Row, token: int) -> Row:
+    """Give the residual of `p`, which is overwritten, and a one-hot draft law."""
+    kept = p[token]
+    p[token] = 0.0
+    mass = p.sum()
+    if mass > 0:
+        p /= mass
+    else:
+        p[token] = kept
+    return p
 
 
 def _law_of(row: NDArray[np.floating], params: SamplingParams, counts: TokenCounts) -> Row:
     x = row.astype(np.float64)
-    return law(x if params.leaves_logits_alone else penalise(x, params, counts), params)
+    if params.leaves_logits_alone:
+        return law(x, params, best_id(row))  # the raw row is half as wide to search
+    return law(penalise(x, params, counts), params, best_id(x))
 
 
-def check_shapes(
-    rows: ArrayLike,
+def check_round(
+    num_rows: int,
+    vocab_size: int,
     draft: Sequence[int],
     draft_probs: ArrayLike | None,
     params: SamplingParams,
     verify: Rule,
-) -> NDArray[np.floating]:
-    """Refuse with SpecError what `verify_draft` cannot take; give the rows as an array `[m + 1, V]`."""
+) -> None:
+    """Refuse with SpecError a round that `num_rows` rows of `vocab_size` logits cannot verify."""
     if verify not in RULES:
         raise refuse("verify", verify, f"one of {', '.join(map(repr, RULES))}")
-    rows = _as_rows(rows)
-    num_rows, vocab_size = rows.shape
     if num_rows != len(draft) + 1:
         raise SpecError(f"{num_rows} rows for a draft of {len(draft)}: one row more than drafted tokens")
     for drafted in draft:
@@ -226,10 +234,10 @@ def check_shapes(
         if verify == "match":
             raise refuse("verify", verify, "'resample' with draft_probs: matching is for deterministic drafts")
         _check_laws(draft_probs, draft, vocab_size)
-    return rows
 
 
-def _as_rows(rows: ArrayLike) -> NDArray[np.floating]:
+def as_rows(rows: ArrayLike) -> NDArray[np.floating]:
+    """Give rows as a float array `[n, V]`, or refuse them with SpecError."""
     try:
         array = np.asarray(rows)
     except ValueError:  # a ragged list

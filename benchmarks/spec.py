@@ -1,0 +1,153 @@
+"""What drafting and verification cost, each beside what it cannot be faster than or what others do."""
+
+import numpy as np
+
+from benchmarks.harness import Figure, compare, show
+from spec import Drafter, Pcg32, Round, SamplingParams, SpecConfig, verify_batch, verify_draft
+
+GREEDY = SamplingParams(temperature=0)
+SAMPLED = SamplingParams(temperature=0.8)
+M = 4
+
+
+def windows_lookup(ctx, k, max_ngram=3, min_ngram=1):
+    """Scan the whole context with numpy windows, the way prompt lookup is usually written."""
+    for n in range(max_ngram, min_ngram - 1, -1):
+        windows = np.lib.stride_tricks.sliding_window_view(ctx, n)
+        starts = np.flatnonzero((windows[: len(ctx) - n] == ctx[-n:]).all(axis=1))
+        if len(starts):
+            start = int(starts[-1]) + n
+            return ctx[start : start + k].tolist()
+    return []
+
+
+def drafting() -> list[Figure]:
+    """Time a round of drafting (propose 4, append 4) at two lengths of context, and against scanning."""
+    rng = np.random.default_rng(1)
+    figures = []
+
+    def round_of(drafter, fresh):
+        at = iter(fresh)
+
+        def one_round():
+            drafter.propose(M)
+            drafter.append(next(at))
+
+        return one_round
+
+    for draft in ("prompt_lookup", "ngram"):
+        text = rng.integers(0, 5000, 131_072).tolist()
+        rounds = [rng.integers(0, 5000, M).tolist() for _ in range(200_000)]
+        cfg = SpecConfig.parse(draft, M)
+        figures.append(
+            compare(
+                f"{draft}: a round at 131,072 tokens against 1,024",
+                round_of(Drafter(cfg, text), rounds),
+                round_of(Drafter(cfg, text[:1024]), rounds[:100_000]),
+                goal="<= 1.5",
+                number=300,
+                repeat=25,
+            )
+        )
+    text = rng.integers(0, 5000, 32_768)
+    ctx = text.astype(np.int32)
+    drafter = Drafter(SpecConfig.parse("prompt_lookup", M), text.tolist())
+    figures.append(
+        compare(
+            "prompt_lookup: a numpy scan of 32,768 tokens against a round",
+            lambda: windows_lookup(ctx, M),
+            round_of(drafter, rounds),
+            goal=">= 50",
+            number=20,
+        )
+    )
+    return figures
+
+
+def verifying() -> list[Figure]:
+    """Time one sequence's verification against the least that numpy could do."""
+    figures = []
+    for vocab in (32_000, 128_256):
+        rows = np.random.default_rng(2).normal(0, 4, (M + 1, vocab)).astype(np.float32)
+        best = rows.argmax(axis=1).tolist()
+        rng = Pcg32(1)
+        figures.append(
+            compare(
+                f"greedy, V {vocab:,}, all {M} accepted, against argmax",
+                lambda rows=rows, best=best, rng=rng: verify_draft(rows, best[:M], None, GREEDY, [1], [], rng),
+                lambda rows=rows: rows.argmax(axis=1),
+                goal="<= 2",
+                number=50,
+            )
+        )
+        figures.append(
+            compare(
+                f"greedy, V {vocab:,}, with log-probabilities read, against argmax",
+                lambda rows=rows, best=best, rng=rng: verify_draft(rows, best[:M], None, GREEDY, [1], [], rng).logprobs,
+                lambda rows=rows: rows.argmax(axis=1),
+                goal="-",
+                number=10,
+            )
+        )
+        for name, draft, num_looked_at in (
+            ("rejected at once", rows.argmin(axis=1).tolist()[:M], 1),
+            ("all accepted", best[:M], M + 1),
+        ):
+            peaked = rows.copy()
+            if num_looked_at > 1:
+                peaked[np.arange(M + 1), best] += 60
+            figures.append(
+                compare(
+                    f"sampled, V {vocab:,}, {name}, against a float64 softmax of the rows looked at",
+                    lambda rows=peaked, draft=draft, rng=rng: verify_draft(rows, draft, None, SAMPLED, [1], [], rng),
+                    lambda rows=peaked, n=num_looked_at: softmax(rows[:n]),
+                    goal="<= 3",
+                    number=10,
+                )
+            )
+    return figures
+
+
+def softmax(rows):
+    x = rows.astype(np.float64)
+    x -= x.max(axis=1, keepdims=True)
+    np.exp(x, out=x)
+    x /= x.sum(axis=1, keepdims=True)
+    return x
+
+
+def batching() -> list[Figure]:
+    """Time 64 sequences verified one by one against all in one call."""
+    figures = []
+    num_sequences, vocab = 64, 512
+    rng = np.random.default_rng(3)
+    for name, params, boost in (
+        ("greedy", GREEDY, 0),
+        ("sampled, few accepted", SAMPLED, 0),
+        ("sampled, most accepted", SAMPLED, 12),
+    ):
+        rows = rng.normal(0, 2, (num_sequences * (M + 1), vocab)).astype(np.float32)
+        drafts = rng.integers(0, vocab, (num_sequences, M))
+        rows.reshape(num_sequences, M + 1, vocab)[np.arange(num_sequences)[:, None], np.arange(M), drafts] += boost
+        rounds = [Round(draft.tolist(), params, [1, 2], [3], Pcg32(i)) for i, draft in enumerate(drafts)]
+
+        def loop(rows=rows, rounds=rounds):
+            return [
+                verify_draft(own, r.draft, None, r.params, r.prompt, r.output, r.rng).logprobs
+                for own, r in zip(rows.reshape(-1, M + 1, rows.shape[1]), rounds, strict=True)
+            ]
+
+        def batch(rows=rows, rounds=rounds):
+            return [v.logprobs for v in verify_batch(rows, rounds)]
+
+        figures.append(compare(f"{name}: a loop over 64 sequences, V 512, against the batch", loop, batch, goal=">= 3"))
+    return figures
+
+
+def main() -> None:
+    """Measure and print."""
+    show(drafting() + verifying() + batching())
+
+
+if __name__ == "__main__":
+    main()
