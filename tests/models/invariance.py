@@ -3,6 +3,8 @@
 import numpy as np
 
 from models.protocol import Chunk
+from models.runner_target import RunnerTarget
+from spec import SamplingParams, SpecConfig, generate
 
 
 def rows_of_fresh_runs(model, ids, block_tokens):
@@ -41,3 +43,31 @@ def assert_rows_do_not_depend_on_company(model, seed, *, max_length, block_token
                 cached[i] = end
             if chunks:
                 np.testing.assert_array_equal(model.forward(chunks), np.concatenate(checks))
+
+
+def assert_runner_target_scores_every_fed_position(model, prompt, *, max_new, k=4, block_tokens=4):
+    """One row per fed id, each with the bits of a fresh run of its prefix; lookup gives plain greedy's tokens."""
+    num_blocks = -(-(len(prompt) + max_new + k) // block_tokens)
+
+    def run(draft):
+        target = RunnerTarget(model, num_blocks, block_tokens)
+        return generate(target, SpecConfig.parse(draft, k), prompt, SamplingParams(temperature=0.0), 0, max_new, ())
+
+    plain, spec = run("none"), run("prompt_lookup")
+    assert spec.tokens == plain.tokens
+    assert spec.logprobs == plain.logprobs
+    assert spec.stats.accepted > 0
+    assert spec.stats.target_calls < plain.stats.target_calls == max_new
+
+    fed = prompt + plain.tokens
+    fresh = []
+    for end in range(len(fed) - 9, len(fed)):
+        fresh.append(RunnerTarget(model, num_blocks, block_tokens).extend(fed[: end + 1])[-1])
+    target = RunnerTarget(model, num_blocks, block_tokens)
+    rows = target.extend(fed[:-7])
+    assert rows.shape == (len(fed) - 7, model.vocab_size)
+    np.testing.assert_array_equal(rows[-2:], fresh[:2])
+    target.extend([0] * k)
+    target.truncate(len(fed) - 7)  # a rejected draft
+    np.testing.assert_array_equal(target.extend(fed[-7:-5]), fresh[2:4])
+    np.testing.assert_array_equal(target.extend(fed[-5:]), fresh[4:])
