@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,13 +69,13 @@ class LlamaConfig:
 class Matrix:
     """A weight matrix `[num_outputs, num_inputs]`, a row per output, as floats or as GGUF blocks.
 
-    `blocks` names the block format (`Q4_1`, `Q8_0`, ...) when `data` is uint8 blocks `[num_outputs, bytes of a row]`;
-    `decode` then turns such rows into float32.
+    `blocks` names the block format (`Q4_1`, `Q8_0`, ...) when `data` is uint8 blocks `[num_outputs, bytes of a row]`.
+    `decode` turns rows that numpy cannot convert by itself into float32.
     """
 
-    data: NDArray[np.generic]
+    data: NDArray[Any]
     blocks: str | None = None
-    decode: Callable[[NDArray[np.uint8]], F32] | None = None
+    decode: Callable[[NDArray[Any]], F32] | None = None
 
     @property
     def num_outputs(self) -> int:
@@ -86,7 +87,7 @@ class Matrix:
         chosen = self.data[index]
         if self.decode is None:
             return np.ascontiguousarray(chosen, np.float32)
-        return self.decode(np.ascontiguousarray(chosen, np.uint8))
+        return self.decode(np.ascontiguousarray(chosen))
 
     def dense(self) -> F32:
         """Give the whole matrix as float32."""
