@@ -7,13 +7,16 @@ from models.loading.extras import need
 
 # How each kind of file cuts text before it merges bytes. The names are the values of `tokenizer.ggml.pre`.
 _WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_WORDS_ANY_CASE = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_WORDS_ANY_CASE = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|DIGITS| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _CUTS = {
     "default": [_WORDS],
     "gpt-2": [_WORDS],
     "smollm": [r"\p{N}", _WORDS],
-    "llama-bpe": [_WORDS_ANY_CASE.format(digits=r"\p{N}{1,3}")],
-    "qwen2": [_WORDS_ANY_CASE.format(digits=r"\p{N}")],
+    "llama-bpe": [_WORDS_ANY_CASE.replace("DIGITS", r"\p{N}{1,3}")],
+    "qwen2": [_WORDS_ANY_CASE.replace("DIGITS", r"\p{N}")],
 }
 _END_TEXTS = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|end|>")
 
