@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from kvpool.errors import KvPoolError, OutOfBlocks
 from kvpool.pool import KvPool, blocks_for
 from kvpool.prefix import Salt
-from kvpool.table import extend, num_positions, shorten
+from kvpool.table import extend, shorten
 
 
 class _Sequence:
@@ -47,8 +47,10 @@ class Ledger:
         """
         if seq in self._sequences:
             raise KvPoolError(f"seq: {seq} was admitted already")
-        if not len(prompt) or num_tokens < 0:
-            raise KvPoolError(f"num_tokens: {num_tokens} of a prompt of {len(prompt)}, must be [0, 1 or more]")
+        if not len(prompt):
+            raise KvPoolError("prompt: it is empty, one token at least is needed")
+        if num_tokens < 0:
+            raise KvPoolError(f"num_tokens: {num_tokens}, must be at least 0")
         pool = self.pool
         table = pool.match(prompt, salt) if self._prefix_cache else []
         cached = len(table) * pool.block_tokens
@@ -109,16 +111,14 @@ class Ledger:
 
     def check(self) -> None:
         """Raise KvPoolError unless the tables explain the pool's counts and each fits its sequence's length."""
-        sequences = self._sequences.values()
-        self.pool.check([sequence.table for sequence in sequences])
-        size = self.pool.block_tokens
+        self.pool.check([sequence.table for sequence in self._sequences.values()])
+        size, fill = self.pool.block_tokens, self.pool.fill
         for seq, sequence in self._sequences.items():
             table, reserved = sequence.table, sequence.reserved
-            if len(table) != blocks_for(reserved, size) or num_positions(self.pool, table) != reserved:
-                raise KvPoolError(
-                    f"sequence {seq}: {len(table)} blocks with {num_positions(self.pool, table)} tokens, "
-                    f"reserved are {reserved}"
-                )
+            if not table and not reserved:
+                continue
+            if not table or not 0 < fill(table[-1]) == reserved - size * (len(table) - 1):
+                raise KvPoolError(f"sequence {seq}: {len(table)} blocks do not fit {reserved} positions")
 
     def _sequence(self, seq: int) -> _Sequence:
         sequence = self._sequences.get(seq)
