@@ -1,0 +1,19 @@
+"""Targets: what the engine can drive. Nothing here loads weights or heavy packages when imported."""
+
+from models.checked_kv import KvMismatch
+from models.fake import FakeModel
+from models.protocol import BlockCopy, Chunk, Emission, Model, SelfVerifyingModel
+from models.replay import ReplayModel
+from models.runner_target import RunnerTarget
+
+__all__ = [
+    "BlockCopy",
+    "Chunk",
+    "Emission",
+    "FakeModel",
+    "KvMismatch",
+    "Model",
+    "ReplayModel",
+    "RunnerTarget",
+    "SelfVerifyingModel",
+]

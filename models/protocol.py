@@ -1,11 +1,13 @@
 """What the engine asks of a model: one pass over many sequences, against paged KV memory it keeps itself."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
+from spec import Round
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -57,3 +59,26 @@ class Model(Protocol):
 
     def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
         """Carry out the copies, in order, before the next pass."""
+
+
+class Emission(Protocol):
+    """What a verified round emits; `spec.Verified` is one."""
+
+    @property
+    def tokens(self) -> list[int]:
+        """The accepted run of the draft and one token more."""
+
+    @property
+    def logprobs(self) -> list[float]:
+        """One log-probability per token."""
+
+
+@runtime_checkable
+class SelfVerifyingModel(Model, Protocol):
+    """A model that verifies where its results are, and never makes a row of logits."""
+
+    def forward_and_verify(self, chunks: Sequence[Chunk], rounds: Sequence[Round]) -> Sequence[Emission]:
+        """Do a pass and verify its rounds, one for each chunk with `num_rows > 0`, in the order of the chunks.
+
+        Raises ValueError for a round it cannot verify.
+        """

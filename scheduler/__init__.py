@@ -1,0 +1,24 @@
+"""Who runs next and with how many tokens. Pure and synchronous: no loop, no clock, no pool of its own."""
+
+from scheduler.config import NO_DRAFTS, EngineConfig
+from scheduler.core import Plan, Planned, Scheduler, Settled
+from scheduler.errors import RequestError
+from scheduler.request import Request, check_request
+from scheduler.sequence import FinishReason, Sequence
+from scheduler.states import MOVES, State
+
+__all__ = [
+    "MOVES",
+    "NO_DRAFTS",
+    "EngineConfig",
+    "FinishReason",
+    "Plan",
+    "Planned",
+    "Request",
+    "RequestError",
+    "Scheduler",
+    "Sequence",
+    "Settled",
+    "State",
+    "check_request",
+]

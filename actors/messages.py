@@ -1,0 +1,155 @@
+"""Every message between actors. They are values: small, frozen, tagged, serialisable; one step is a handful of them."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from scheduler import Request
+from spec import Rule, SamplingParams
+
+
+class Message(msgspec.Struct, frozen=True, tag=True):
+    """A message; its tag is its name."""
+
+
+# to the scheduler, from clients
+
+
+class Submit(Message, frozen=True):
+    """Take in a request under the engine's number for it."""
+
+    seq: int
+    request: Request
+
+
+class Cancel(Message, frozen=True):
+    """Let a sequence end wherever it stands. No effect on one that has ended."""
+
+    seq: int
+
+
+class Resume(Message, frozen=True):
+    """A paused client has read what was left for it."""
+
+    seq: int
+
+
+class Stop(Message, frozen=True):
+    """Cancel whatever is open; no step follows."""
+
+
+# scheduler to block manager, and its answers
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A sequence to admit: its context and whom it may share a prefix with."""
+
+    seq: int
+    tokens: Sequence[int]
+    salt: str | None
+
+
+class Admit(Message, frozen=True):
+    """Open a block table for each candidate, with the prefix that the cache has."""
+
+    candidates: list[Candidate]
+
+
+class Admitted(Message, frozen=True):
+    """Per candidate the tokens it found cached, None if refused."""
+
+    cached: list[int | None]
+    available: int
+
+
+class Reserve(Message, frozen=True):
+    """Make room in each sequence's table for so many more positions; all must fit."""
+
+    asks: list[tuple[int, int]]
+
+
+class Reserved(Message, frozen=True):
+    """The block table of each, in the order asked."""
+
+    tables: list[list[int]]
+    available: int
+
+
+class Settle(Message, frozen=True):
+    """Keep the verified tokens of each sequence and take back all room past them; then release whole tables."""
+
+    commits: list[tuple[int, Sequence[int]]]
+    releases: list[int]
+
+
+class Settled(Message, frozen=True):
+    """What came back: the blocks of rejected drafts and of released sequences."""
+
+    num_trimmed: int
+    num_released: int
+    available: int
+
+
+class ForgetAll(Message, frozen=True):
+    """The model's memory is gone: release every table and forget every prefix. Answered by Settled."""
+
+
+# scheduler to model runner, and its answers
+
+
+class RoundSpec(msgspec.Struct, frozen=True):
+    """What verification needs besides the logits: the draft, the sampling, and the generator's two numbers."""
+
+    draft: list[int]
+    params: SamplingParams
+    prompt: Sequence[int]
+    output: Sequence[int]
+    rng_state: int
+    rng_inc: int
+    verify: Rule
+    logprobs: bool
+
+
+class Feed(msgspec.Struct, frozen=True):
+    """One sequence's part of a pass; without a round it is a chunk of prefill that needs no logits."""
+
+    seq: int
+    ids: list[int]
+    start: int
+    table: list[int]
+    round: RoundSpec | None
+
+
+class Step(Message, frozen=True):
+    """One forward pass over all of these, and the verification of its rounds."""
+
+    number: int
+    feeds: list[Feed]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of a feed: the tokens its round emits and where its generator stands now.
+
+    A round that could not be verified has an `error` and no tokens.
+    """
+
+    seq: int
+    tokens: list[int]
+    logprobs: list[float] | None
+    rng_state: int
+    error: str | None = None
+
+
+class StepDone(Message, frozen=True):
+    """The outcomes of a step, in the order of its feeds."""
+
+    number: int
+    outcomes: list[Outcome]
+
+
+def encode(message: Message) -> bytes:
+    """Serialise a message (MessagePack), equal messages to equal bytes."""
+    return _encoder.encode(message)
+
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")

@@ -1,0 +1,91 @@
+"""A target without weights: its logits are a pure function of a seed and the last few tokens."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.checked_kv import INCREMENT, MULTIPLIER, CheckedMemory, Window, powers_of
+from models.protocol import BlockCopy, Chunk
+
+
+class FakeModel:
+    """Logits drawn from PCG32 streams that the last `order` tokens of the context select.
+
+    `row(context)`: `h = seed`, then `h = h * M + t + c` modulo 2**64 for each of the last `order` tokens; logit `i` is
+    `float32(sharp * u_i)` with the first `vocab` uniforms of `Pcg32(h, 0)`. The context is read back from KV memory
+    that checks itself, so the logits are right only if every block is.
+    """
+
+    def __init__(self, seed: int, vocab: int, order: int, sharp: float, max_model_len: int = 1 << 20) -> None:
+        if vocab < 1 or order < 1:
+            raise ValueError(f"vocab is {vocab} and order {order}: integers >= 1")
+        self.seed = seed
+        self.order = order
+        self.sharp = sharp
+        self._vocab_size = vocab
+        self._max_model_len = max_model_len
+        self._memory = CheckedMemory(0, 1)
+        #   state number i of a stream that starts at s:  jumps[i] * s + offsets[i]
+        self._jumps = powers_of(MULTIPLIER, vocab)
+        self._offsets = np.concatenate(([np.uint64(0)], np.cumsum(self._jumps)[:-1]))
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids are in `[0, vocab_size)`."""
+        return self._vocab_size
+
+    @property
+    def max_model_len(self) -> int:
+        """Positions a sequence can have in the cache."""
+        return self._max_model_len
+
+    def bind(self, num_blocks: int, block_tokens: int) -> None:
+        """Take fresh memory."""
+        self._memory = CheckedMemory(num_blocks, block_tokens)
+
+    def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
+        """Carry out the copies, in order."""
+        self._memory.copy_blocks(copies)
+
+    def forward(self, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
+        """Write the fed ids; logits float32 `[sum(num_rows), vocab]`.
+
+        Raises KvMismatch for a context that is not there.
+        """
+        refuse_trees(chunks)
+        window = self._memory.extend(chunks)
+        return self._rows(self._contexts(window, row_positions(chunks, window)))
+
+    def _contexts(self, window: Window, rows: NDArray[np.intp]) -> NDArray[np.uint64]:
+        """Hash the last tokens before and at each row, oldest first."""
+        h = np.full(len(rows), self.seed % 2**64, np.uint64)
+        for back in range(self.order - 1, -1, -1):
+            is_there = window.positions[rows] >= back
+            tokens = window.tokens[np.where(is_there, rows - back, 0)]
+            h = np.where(is_there, h * MULTIPLIER + (tokens + INCREMENT), h)
+        return h
+
+    def _rows(self, h: NDArray[np.uint64]) -> NDArray[np.float32]:
+        """Draw `vocab` uniforms from `Pcg32(h, 0)` for each h: seeding it is two steps with increment 1."""
+        start = (h + np.uint64(1)) * MULTIPLIER + np.uint64(1)
+        states = start[:, None] * self._jumps + self._offsets
+        shifted = ((states >> np.uint64(18) ^ states) >> np.uint64(27)).astype(np.uint32)
+        turn = (states >> np.uint64(59)).astype(np.uint32)
+        draws = (shifted >> turn) | (shifted << (-turn & np.uint32(31)))
+        return (self.sharp * (draws / 2.0**32)).astype(np.float32)
+
+
+def refuse_trees(chunks: Sequence[Chunk]) -> None:
+    """Raise ValueError for a token tree: a model of chains only."""
+    for i, chunk in enumerate(chunks):
+        if chunk.parents is not None:
+            raise ValueError(f"chunk {i} has parents: this model takes chains only")
+
+
+def row_positions(chunks: Sequence[Chunk], window: Window) -> NDArray[np.intp]:
+    """Give the window's index of every id that a row of logits is wanted for."""
+    num_rows = np.array([chunk.num_rows for chunk in chunks], np.intp)
+    ends = window.firsts + np.array([chunk.start + len(chunk.ids) for chunk in chunks], np.intp)
+    before = num_rows.cumsum() - num_rows
+    return np.arange(int(num_rows.sum())) + np.repeat(ends - num_rows - before, num_rows)

@@ -1,0 +1,105 @@
+"""A target that recites: for each recorded prompt, the recorded completion is what greedy decoding emits."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.checked_kv import CheckedMemory, chained, checksum
+from models.fake import refuse_trees, row_positions
+from models.protocol import BlockCopy, Chunk
+from spec import Round
+
+_OFF_RECORD = 0  # what comes after a context that no record has
+
+
+class Recited(NamedTuple):
+    """What a round emits; every token was certain."""
+
+    tokens: list[int]
+    logprobs: list[float]
+
+
+class ReplayModel:
+    """Recorded prompts and completions, found by the checksum of the context; `eos` follows a completion's end.
+
+    Verification needs no logits: it compares drafted tokens with the recorded ones, so a pass is cheap at any
+    vocabulary. `forward` gives one-hot rows (0 and -inf) for those who want rows. Greedy without penalties only.
+    """
+
+    def __init__(
+        self,
+        records: Sequence[tuple[Sequence[int], Sequence[int]]],
+        vocab_size: int,
+        eos: int,
+        max_model_len: int = 1 << 20,
+    ) -> None:
+        self._vocab_size = vocab_size
+        self._max_model_len = max_model_len
+        self._memory = CheckedMemory(0, 1)
+        following: dict[int, int] = {}
+        for i, (prompt, completion) in enumerate(records):
+            h = checksum(prompt)
+            for token in (*completion, eos):
+                if not 0 <= token < vocab_size:
+                    raise ValueError(f"record {i}: token {token} is not in [0, {vocab_size})")
+                if following.setdefault(h, token) != token:
+                    raise ValueError(f"record {i}: another record continues the same tokens differently")
+                h = chained(h, token)
+        self._sums = np.array(sorted(following), np.uint64)
+        self._next = np.array([following[h] for h in sorted(following)], np.intp)
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids are in `[0, vocab_size)`."""
+        return self._vocab_size
+
+    @property
+    def max_model_len(self) -> int:
+        """Positions a sequence can have in the cache."""
+        return self._max_model_len
+
+    def bind(self, num_blocks: int, block_tokens: int) -> None:
+        """Take fresh memory."""
+        self._memory = CheckedMemory(num_blocks, block_tokens)
+
+    def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
+        """Carry out the copies, in order."""
+        self._memory.copy_blocks(copies)
+
+    def forward(self, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
+        """Write the fed ids; one-hot rows float32 `[sum(num_rows), vocab_size]`."""
+        best = self._best(chunks)
+        rows = np.full((len(best), self._vocab_size), -np.inf, np.float32)
+        rows[np.arange(len(best)), best] = 0.0
+        return rows
+
+    def forward_and_verify(self, chunks: Sequence[Chunk], rounds: Sequence[Round]) -> list[Recited]:
+        """Do a pass and verify its rounds, one for each chunk that wants rows, without making the rows.
+
+        Raises ValueError for a round that is not plain greedy.
+        """
+        for i, round_ in enumerate(rounds):
+            params = round_.params
+            if not params.is_greedy or not params.leaves_logits_alone or round_.draft_probs is not None:
+                raise ValueError(f"round {i}: a recording knows temperature 0 without penalties only, not {params}")
+        best = iter(self._best(chunks).tolist())
+        recited = []
+        for round_ in rounds:
+            tokens: list[int] = []
+            is_accepted = True
+            for drafted in (*round_.draft, None):
+                recorded = next(best)
+                if is_accepted:
+                    tokens.append(recorded)
+                    is_accepted = recorded == drafted
+            recited.append(Recited(tokens, [0.0] * len(tokens)))
+        return recited
+
+    def _best(self, chunks: Sequence[Chunk]) -> NDArray[np.intp]:
+        refuse_trees(chunks)
+        window = self._memory.extend(chunks)
+        sums = window.sums[row_positions(chunks, window)]
+        at = np.minimum(np.searchsorted(self._sums, sums), len(self._sums) - 1)
+        return np.where(self._sums[at] == sums, self._next[at], _OFF_RECORD)

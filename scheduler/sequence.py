@@ -1,0 +1,130 @@
+"""One request on its way through the engine."""
+
+from collections.abc import Sequence as SequenceOf
+from typing import Literal
+
+import msgspec
+
+from kvpool import blocks_for
+from scheduler.request import Request, num_new_tokens
+from scheduler.states import MOVES, State
+from spec import Drafter, Pcg32, SpecConfig, stream
+
+FinishReason = Literal["stop", "length", "cancelled", "error"]
+
+
+class Sequence:
+    """What the scheduler knows of a request: its tokens, how far they are cached, its draft and its generator.
+
+    `seq` is the engine's own number of it, never used twice; it is also the order of arrival.
+
+        prompt + output
+        0 ............ cached ............... len(context)
+                       |------ pending ------|--- draft --->
+    """
+
+    __slots__ = (
+        "cached",
+        "context",
+        "draft",
+        "drafter",
+        "is_paused",
+        "last_served",
+        "num_accepted",
+        "num_drafted",
+        "num_preemptions",
+        "num_rounds",
+        "params",
+        "prompt_len",
+        "request",
+        "rng",
+        "room",
+        "seq",
+        "speculative",
+        "state",
+        "stops",
+    )
+
+    def __init__(self, seq: int, request: Request, speculative: SpecConfig, max_model_len: int) -> None:
+        self.seq = seq
+        self.request = request
+        self.state = State.WAITING
+        self.context = list(request.prompt)
+        self.prompt_len = len(request.prompt)
+        self.cached = 0
+        self.room = num_new_tokens(request, max_model_len)
+        self.stops = frozenset(request.eos).union(request.params.stop_token_ids)
+        self.params = msgspec.structs.replace(request.params, stop_token_ids=tuple(sorted(self.stops)))
+        self.rng: Pcg32 = stream(request.seed, request.choice)
+        self.speculative = speculative
+        self.drafter: Drafter | None = None
+        self.draft: list[int] | None = None
+        self.is_paused = False
+        self.last_served = -1
+        self.num_rounds = 0
+        self.num_drafted = 0
+        self.num_accepted = 0
+        self.num_preemptions = 0
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Who goes first: the lower priority number, then the earlier arrival."""
+        return (self.request.priority, self.seq)
+
+    @property
+    def num_pending(self) -> int:
+        """Tokens of the context that are not cached yet: at least one."""
+        return len(self.context) - self.cached
+
+    @property
+    def num_emitted(self) -> int:
+        """Tokens generated so far."""
+        return len(self.context) - self.prompt_len
+
+    @property
+    def may_drop_draft(self) -> bool:
+        """The text does not depend on the drafts, so a round may go without."""
+        return self.params.is_greedy or self.request.verify == "match"
+
+    def move(self, state: State) -> None:
+        """Go to another state by a legal move."""
+        assert state in MOVES[self.state], f"sequence {self.seq}: {self.state} -> {state}"
+        self.state = state
+
+    def propose(self) -> list[int]:
+        """Give this round's draft; the same until the round is settled, whenever and however often it is planned."""
+        if self.draft is None:
+            if self.drafter is None:
+                self.drafter = Drafter(self.speculative, self.context)
+            self.draft = self.drafter.propose(min(self.speculative.k, self.room - self.num_emitted - 1))
+        return self.draft
+
+    def num_new_blocks(self, num_tokens: int, block_tokens: int) -> int:
+        """Blocks needed to cache `num_tokens` more positions."""
+        return blocks_for(self.cached + num_tokens, block_tokens) - blocks_for(self.cached, block_tokens)
+
+    def give_up_cache(self) -> None:
+        """Forget what was cached and planned; the tokens, the drafter and the generator stay."""
+        self.cached = 0
+        self.draft = None
+
+    def take(self, tokens: SequenceOf[int]) -> tuple[list[int], FinishReason | None]:
+        """Emit a round's tokens up to the end of the request; those kept, and why it ended there.
+
+        The tokens before the last kept one are in the cache, and no others past the context.
+        """
+        kept: list[int] = []
+        reason: FinishReason | None = None
+        for token in tokens:
+            kept.append(token)
+            if token in self.stops:
+                reason = "stop"
+                break
+            if self.num_emitted + len(kept) == self.room:
+                reason = "length"
+                break
+        self.context += kept
+        self.cached = len(self.context) - 1
+        if self.drafter is not None:
+            self.drafter.append(kept)
+        return kept, reason
