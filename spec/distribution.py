@@ -106,7 +106,7 @@ def check_row(row: NDArray[np.floating], best: int) -> None:
 
 def argmax(row: ArrayLike) -> int:
     """Give the best id; ties go to the lowest. Raises SpecError like `apply_penalties`."""
-    x = np.asarray(row)
+    x = as_row(row)
     best = best_id(x)
     check_row(x, best)
     return best

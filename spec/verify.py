@@ -177,10 +177,7 @@ def _sampled(
             token = sample_dense(p, rng.next_f64())
             is_accepted = token == drafted
         else:
-            u_accept, u_resample = (
-                rng.next_f64(),
-                rng.next_f64(),
-            )  # both, always: positions alone move the stream
+            u_accept, u_resample = rng.next_f64(), rng.next_f64()  # both, always: positions alone move the stream
             is_accepted = u_accept < (p[drafted] if q is None else p[drafted] / q[i, drafted])
             if is_accepted:
                 token = drafted
@@ -244,7 +241,8 @@ def as_rows(rows: ArrayLike) -> NDArray[np.floating]:
         raise SpecError("rows have unequal lengths: all of one length") from None
     if array.ndim != 2 or array.shape[1] == 0:
         raise SpecError(f"rows have shape {array.shape}: [m + 1, V] with V >= 1")
-    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
+    dtype = array.dtype if array.dtype in (np.float32, np.float64) else np.float64
+    return np.ascontiguousarray(array, dtype)  # sums then run along a row alike, whoever laid the rows out
 
 
 def _check_laws(draft_probs: ArrayLike, draft: Sequence[int], vocab_size: int) -> None:
