@@ -76,6 +76,25 @@ def test_a_wide_batch_equals_its_rounds_alone():
     assert {verified.n_accepted for verified in batch} == {0, 1, 2, 3}
 
 
+@pytest.mark.parametrize("layout", ["columns first", "every other row"])
+def test_the_layout_of_the_rows_does_not_matter(layout):
+    vocab, m = 65, 3
+    rows, _ = plain_rounds(16, vocab, m)
+    laid_out = np.asfortranarray(rows) if layout == "columns first" else np.repeat(rows, 2, axis=0)[::2]
+    results = []
+    for array in (rows, laid_out):
+        rounds = plain_rounds(16, vocab, m)[1]
+        verified = verify_batch(array, rounds)
+        results.append([(list(v.tokens), list(v.logprobs), r.rng.state) for v, r in zip(verified, rounds, strict=True)])
+        rounds = plain_rounds(16, vocab, m)[1]
+        alone = [
+            verify_draft(array[4 * i : 4 * i + 4], r.draft, None, r.params, [1], [], r.rng, verify=r.verify)
+            for i, r in enumerate(rounds)
+        ]
+        results.append([(list(v.tokens), list(v.logprobs), r.rng.state) for v, r in zip(alone, rounds, strict=True)])
+    assert results[0] == results[1] == results[2] == results[3]
+
+
 def test_neighbours_do_not_matter():
     rows, rounds = plain_rounds(8, 64, 2)
     together = [list(verified.tokens) for verified in verify_batch(rows, rounds)]

@@ -35,6 +35,24 @@ def test_distribution_matches_reference(case):
     assert p.tolist() == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.parametrize("sharp", [0.0, 0.2, 3.0, 40.0])
+def test_a_wide_row_is_cut_like_a_narrow_one(sharp):
+    """Flat rows have a nucleus of most ids, sharp ones of a few; steps of 1/4 make ties at every cut."""
+    row = [round(4 * logit) / 4 for logit in ref.fake_row({"seed": 5, "order": 1, "vocab": 1500, "sharp": sharp}, [1])]
+    for changes in (
+        {"top_p": 0.5003},
+        {"top_p": 0.9703},
+        {"top_k": 700, "top_p": 0.9003},
+        {"top_k": 40},
+        {"min_p": 0.3},
+    ):
+        fields = ref.make_params(**changes)
+        p = dense_distribution(np.array(row, np.float32), params_of(fields), [0], [])
+        expected = ref.distribution(row, fields, [0], [])
+        assert np.flatnonzero(p).tolist() == [token for token, mass in enumerate(expected) if mass]
+        assert p.tolist() == pytest.approx(expected, rel=1e-9)
+
+
 def test_row_is_left_as_it_was():
     row = np.array([0.5, 1.5, -1.0], np.float32)
     params = SamplingParams(temperature=0.5, top_k=2, frequency_penalty=1.0, logit_bias={0: 2.0})

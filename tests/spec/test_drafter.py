@@ -83,15 +83,3 @@ def test_a_length_the_sequence_never_had_is_refused(draft):
         with pytest.raises(SpecError, match=f"length is {length}"):
             drafter.truncate(length)
     assert drafter.propose(4) == before
-
-
-@pytest.mark.parametrize("draft", ["ngram", "prompt_lookup"])
-def test_drafters_share_nothing(draft):
-    """A long sequence's tokens never turn up in the drafts of the short one that comes after it."""
-    cfg = SpecConfig.parse(draft, 4)
-    long = Drafter(cfg)
-    long.append([1, 2, 3, 4] * 50)
-    short = Drafter(cfg)
-    short.append([1, 2, 9])
-    short.append([1, 2])
-    assert short.propose(3) == propose(cfg, [1, 2, 9, 1, 2], 3) == [9, 1, 2]
