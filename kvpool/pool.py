@@ -151,8 +151,8 @@ class KvPool:
         owner or fewer tokens.
         """
         self._require_held(block)
-        if not 0 < num_tokens <= self._fills[block]:
-            raise KvPoolError(f"num_tokens: {num_tokens}, must be in [1, {self._fills[block]}]")
+        if not 0 <= num_tokens <= self._fills[block]:
+            raise KvPoolError(f"num_tokens: {num_tokens}, must be in [0, {self._fills[block]}]")
         destination = self.allocate(num_tokens)
         self._copies.append(BlockCopy(block, destination, num_tokens))
         self.release(block)

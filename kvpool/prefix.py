@@ -137,14 +137,13 @@ class PrefixIndex:
         return root
 
     def _drop(self, stack: list[_Node]) -> list[int]:
-        """Take whole subtrees apart, links included (no cycle is left to a collector); the blocks they knew."""
+        """Take subtrees apart, so that no cycle of nodes is left to a collector; the blocks they knew."""
         dropped: list[int] = []
         while stack:
             node = stack.pop()
             dropped.extend(node.blocks)
             stack.extend(node.children.values())
             node.children.clear()
-            node.parent = None
         for block in dropped:
             del self._nodes[block]
         return dropped

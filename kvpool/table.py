@@ -19,21 +19,21 @@ def extend(pool: KvPool, table: list[int], num_tokens: int) -> None:
     A partial last block that another sequence also owns is first traded for a private copy (`KvPool.take_copies`).
     Raises OutOfBlocks, or KvPoolError for a negative `num_tokens`.
     """
-    if num_tokens <= 0:
-        if num_tokens == 0:
-            return
+    if num_tokens < 0:
         raise KvPoolError(f"num_tokens: {num_tokens}, must be at least 0")
+    if num_tokens == 0:
+        return
     size = pool.block_tokens
-    start = num_positions(pool, table)
-    end = start + num_tokens
-    last_fill = start % size  # 0: there is no room in the last block
-    must_copy = last_fill > 0 and pool.is_immutable(table[-1])
+    end = num_positions(pool, table) + num_tokens
+    last_fill = pool.fill(table[-1]) if table else size
+    has_room = last_fill < size
+    must_copy = has_room and pool.is_immutable(table[-1])
     num_new = blocks_for(end, size) - len(table)
     if num_new + must_copy > pool.num_available:
         raise OutOfBlocks(f"{num_new + must_copy} blocks needed, {pool.num_available} are free or evictable")
-    if last_fill:
-        if must_copy:
-            table[-1] = pool.private_copy(table[-1], last_fill)
+    if must_copy:
+        table[-1] = pool.private_copy(table[-1], last_fill)
+    if has_room:
         pool.set_fill(table[-1], min(size, last_fill + num_tokens))
     if num_new:
         table.extend([pool.allocate(size) for _ in range(num_new - 1)])

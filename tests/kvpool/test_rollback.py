@@ -213,6 +213,27 @@ def test_extend_takes_exactly_the_blocks_it_needs(num_tokens):
     pool.check([table])
 
 
+def test_extend_uses_an_empty_block_that_is_there():
+    pool = KvPool(4, 4)
+    table = [pool.allocate()]
+    theirs = fork(pool, table)
+    extend(pool, table, 6)
+    assert pool.take_copies() == [(theirs[0], table[0], 0)]
+    extend(pool, theirs, 2)
+    assert (fills(pool, table), fills(pool, theirs)) == ([4, 2], [2])
+    pool.check([table, theirs])
+
+
+def test_extend_refuses_a_table_whose_last_block_has_no_owner():
+    pool = KvPool(4, 4)
+    table = table_of(pool, 6)
+    pool.release(table[1])
+    before = snapshot(pool, table)
+    with pytest.raises(KvPoolError, match=f"block {table[1]} has no owner"):
+        extend(pool, table, 6)
+    assert snapshot(pool, table) == before
+
+
 def test_extend_is_all_or_nothing():
     pool = KvPool(4, 4)
     table = table_of(pool, 6)
