@@ -1,0 +1,21 @@
+"""The engine: scheduler, block manager and model runner as actors, and the streams their clients read."""
+
+from actors.actor import Tap
+from actors.engine import Engine, EngineFailed, EngineFull
+from actors.stats import Counters, EngineStats
+from actors.stream import Stream, Token
+from scheduler import EngineConfig, Request, RequestError
+
+__all__ = [
+    "Counters",
+    "Engine",
+    "EngineConfig",
+    "EngineFailed",
+    "EngineFull",
+    "EngineStats",
+    "Request",
+    "RequestError",
+    "Stream",
+    "Tap",
+    "Token",
+]

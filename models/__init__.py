@@ -1,6 +1,7 @@
 """Targets: what the engine can drive. Nothing here loads weights or heavy packages when imported."""
 
 from models.checked_kv import KvMismatch
+from models.execution import execute
 from models.fake import FakeModel
 from models.protocol import BlockCopy, Chunk, Emission, Model, SelfVerifyingModel
 from models.replay import ReplayModel
@@ -16,4 +17,5 @@ __all__ = [
     "ReplayModel",
     "RunnerTarget",
     "SelfVerifyingModel",
+    "execute",
 ]

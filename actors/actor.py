@@ -1,0 +1,79 @@
+"""What every actor is: a name, a mailbox, and messages taken one at a time."""
+
+import asyncio
+from typing import Protocol, TypeVar
+
+from actors.mailbox import Envelope, Mailbox
+from actors.messages import Message
+
+Answer = TypeVar("Answer", bound=Message)
+
+
+class Tap(Protocol):
+    """Sees every message as it is handed over, before it is handled."""
+
+    def __call__(self, time_s: float, sender: str, receiver: str, message: Message) -> None:
+        """Look at a message; time is the event loop's."""
+
+
+class ActorCrashed(RuntimeError):
+    """An actor died over a message and has been restarted, its state new."""
+
+
+class ActorGivenUp(RuntimeError):
+    """An actor died too often and is not restarted."""
+
+
+class Actor:
+    """A mailbox with a name. A subclass says in `run` what it does with its messages."""
+
+    def __init__(self, name: str, tap: Tap | None) -> None:
+        self.name = name
+        self.mailbox = Mailbox()
+        self._tap = tap
+        self._in_hand: Envelope | None = None
+
+    async def run(self) -> None:
+        """Take messages until cancelled, one at a time; what `handle` raises ends it."""
+        while True:
+            envelope = self.mailbox.take()
+            if envelope is None:
+                await self.mailbox.wait()
+                continue
+            self._in_hand = envelope
+            answer = await self.handle(envelope.message)
+            self._in_hand = None
+            self._answer(envelope, answer)
+
+    async def handle(self, message: Message) -> Message:
+        """Do what a message asks and give the answer. TypeError for one this actor does not know."""
+        raise TypeError(f"{self.name} does not know {type(message).__name__}")
+
+    def restart(self) -> None:
+        """Start again with new state; the mailbox stays."""
+
+    def disown(self, error: ActorCrashed | ActorGivenUp) -> None:
+        """Tell whoever waits for an answer that there will be none."""
+        envelope, self._in_hand = self._in_hand, None
+        if envelope is not None and envelope.reply is not None and not envelope.reply.done():
+            envelope.reply.set_exception(error)
+
+    def see(self, sender: str, message: Message) -> None:
+        """Show a message for this actor to the tap."""
+        if self._tap is not None:
+            self._tap(asyncio.get_running_loop().time(), sender, self.name, message)
+
+    async def ask(self, receiver: "Actor", message: Message, kind: type[Answer]) -> Answer:
+        """Send a message and wait for its answer. Raises ActorCrashed or ActorGivenUp where there is none."""
+        reply: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        receiver.see(self.name, message)
+        await receiver.mailbox.put(Envelope(self.name, message, reply))
+        answer = await reply
+        if not isinstance(answer, kind):
+            raise TypeError(f"{receiver.name} answered {type(answer).__name__}, not {kind.__name__}")
+        self.see(receiver.name, answer)
+        return answer
+
+    def _answer(self, envelope: Envelope, answer: Message) -> None:
+        if envelope.reply is not None and not envelope.reply.done():
+            envelope.reply.set_result(answer)

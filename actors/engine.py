@@ -1,0 +1,156 @@
+"""The facade: submit requests, read streams, look at the numbers."""
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+import anyio
+
+from actors.actor import Actor, Tap
+from actors.blocks import BlockManager
+from actors.mailbox import Envelope
+from actors.messages import Cancel, Message, Stop, Submit
+from actors.runner import ModelRunner, RunPass, in_thread
+from actors.scheduling import SchedulerActor
+from actors.stats import EngineStats
+from actors.stream import OpenStreams, Stream
+from actors.supervisor import Supervisor
+from models import Model
+from scheduler import EngineConfig, Request, RequestError, check_request
+
+
+class EngineFailed(RuntimeError):
+    """The engine gave up; every stream has ended and every block is back."""
+
+
+class EngineFull(RuntimeError):
+    """As many requests wait as may; try again later."""
+
+
+class Engine:
+    """Scheduler, block manager and model runner over one model.
+
+        async with Engine(model, EngineConfig(...)) as engine:
+            stream = engine.submit(Request(prompt=[1, 2, 3]))
+            async for token in stream:
+                ...
+
+    Leaving the block cancels whatever is open; every block is back then. `tap` sees every message; `run_pass` says
+    where a pass runs (a worker thread).
+    """
+
+    def __init__(
+        self, model: Model, config: EngineConfig, *, tap: Tap | None = None, run_pass: RunPass = in_thread
+    ) -> None:
+        self.config = config
+        self.failure: str | None = None
+        self._max_model_len = min(config.max_model_len, model.max_model_len)
+        self._vocab_size = model.vocab_size
+        self._streams = OpenStreams()
+        self._next_seq = 0
+        self._is_open = False
+        self._blocks = BlockManager(config, tap)
+        self._runner = ModelRunner(model, config, tap, run_pass)
+        self._scheduler = SchedulerActor(config, self._max_model_len, self._streams, self._blocks, self._runner, tap)
+        self._supervisor = Supervisor(config.max_restarts, config.restart_period_s)
+        self._tasks = anyio.create_task_group()
+        self._scopes: list[anyio.CancelScope] = []
+        self._has_stopped = anyio.Event()
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        self._start(self._blocks, (), self._note)
+        self._start(self._runner, (), self._note)
+        self._start(self._scheduler, (self._blocks,), self._give_up)
+        self._is_open = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._is_open = False
+        self._send(Stop())
+        with anyio.CancelScope(shield=True):
+            await self._has_stopped.wait()
+        for scope in self._scopes:
+            scope.cancel()
+        #   what the body raised goes on as it is, not in a group with what the actors did
+        await self._tasks.__aexit__(None, None, None)
+
+    def _start(self, actor: Actor, together: Sequence[Actor], give_up: Callable[[str], None]) -> None:
+        """Run an actor under the supervisor. A cancelled engine still stops in order, so that its blocks come back."""
+        scope = anyio.CancelScope(shield=True)
+        self._scopes.append(scope)
+
+        async def supervised() -> None:
+            with scope:
+                await self._supervisor.keep(actor, together, give_up)
+            if actor is self._scheduler:
+                self._has_stopped.set()
+
+        self._tasks.start_soon(supervised, name=actor.name)
+
+    def _note(self, reason: str) -> None:
+        """Remember why the runner or the block manager is gone; the scheduler finds it so and gives up."""
+        self.failure = reason
+
+    def _give_up(self, reason: str) -> None:
+        self.failure = self.failure or reason
+        self._scheduler.fail_all(self.failure)
+        self._blocks.restart()
+
+    def submit(self, request: Request) -> Stream:
+        """Queue a request and give its stream.
+
+        Raises RequestError, naming the field, for one that could never be served or whose id is in use; EngineFull
+        where `max_waiting` requests wait; EngineFailed after the engine gave up.
+        """
+        if self.failure is not None:
+            raise EngineFailed(self.failure)
+        if not self._is_open:
+            raise RuntimeError("the engine is not running: submit inside its `async with` block")
+        check_request(request, self.config, self._vocab_size, self._max_model_len)
+        seq = self._next_seq
+        request_id = request.id if request.id is not None else f"request-{seq}"
+        if request_id in self._streams:
+            raise RequestError(f"id is {request_id!r}: one that no open request has")
+        if self.config.max_waiting is not None and self.num_waiting >= self.config.max_waiting:
+            raise EngineFull(f"{self.num_waiting} requests wait, as many as may (max_waiting)")
+        self._next_seq += 1
+        speculative = request.speculative or self.config.speculative
+        stream = Stream(request_id, seq, self.config.stream_tokens, 1 + speculative.k, self._send)
+        self._streams.add(stream)
+        self._send(Submit(seq, request))
+        return stream
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests submitted and not running."""
+        return len(self._streams) - len(self._scheduler.core.running)
+
+    def stats(self) -> EngineStats:
+        """Give gauges and counters as they are now."""
+        core = self._scheduler.core
+        return EngineStats(
+            num_running=len(core.running),
+            num_waiting=self.num_waiting,
+            num_paused=len(core.parked) + sum(s.is_paused for s in core.running.values()),
+            mailbox_depth=sum(len(a.mailbox) for a in (self._scheduler, self._blocks, self._runner)),
+            blocks=self._blocks.ledger.pool.stats(),
+            num_checks=self._blocks.num_checks,
+            num_violations=self._blocks.num_violations,
+            counters=self._scheduler.counters,
+        )
+
+    def check(self) -> None:
+        """Check everything about the blocks, now. Raises KvPoolError with the numbers that do not add up."""
+        self._blocks.audit(is_full=True)
+
+    def _send(self, message: Message) -> None:
+        """Deliver a client's message; control overtakes work, and neither waits: open requests bound both."""
+        self._scheduler.see("client", message)
+        envelope = Envelope("client", message)
+        if isinstance(message, Cancel | Stop):
+            self._scheduler.mailbox.post(envelope)
+        else:
+            self._scheduler.mailbox.post_work(envelope)

@@ -1,0 +1,284 @@
+"""The scheduler: the owner of every sequence's state and drafter, and the one who drives the steps."""
+
+from collections.abc import Sequence as SequenceOf
+
+from actors.actor import Actor, ActorCrashed, Tap
+from actors.blocks import BlockManager
+from actors.messages import (
+    Admit,
+    Admitted,
+    Cancel,
+    Candidate,
+    Feed,
+    ForgetAll,
+    Message,
+    Outcome,
+    Reserve,
+    Reserved,
+    Resume,
+    RoundSpec,
+    Settle,
+    Settled,
+    Step,
+    StepDone,
+    Stop,
+    Submit,
+)
+from actors.runner import ModelRunner
+from actors.stats import Counters
+from actors.stream import OpenStreams
+from scheduler import EngineConfig, FinishReason, Plan, Planned, Scheduler, Sequence, State
+
+
+class SchedulerActor(Actor):
+    """Takes Submit, Cancel, Resume and Stop from clients; asks the block manager and the runner, step by step."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        max_model_len: int,
+        streams: OpenStreams,
+        blocks: BlockManager,
+        runner: ModelRunner,
+        tap: Tap | None,
+    ) -> None:
+        super().__init__("scheduler", tap)
+        self._config = config
+        self._max_model_len = max_model_len
+        self._streams = streams
+        self._blocks = blocks
+        self._runner = runner
+        self.counters = Counters()
+        self.core = Scheduler(config)
+        self._live: dict[int, Sequence] = {}
+        self._ending: list[tuple[int, FinishReason, str | None]] = []
+        self._releases: list[int] = []
+        self._available = config.num_blocks
+        self._in_pass: frozenset[int] = frozenset()
+        self._last_seq = -1
+        self._cancelled_unseen: set[int] = set()
+        self._is_stopping = False
+
+    async def run(self) -> None:
+        """Tick until stopped and nothing is open."""
+        while not (self._is_stopping and not self._live and not self._ending):
+            await self.tick()
+
+    async def tick(self) -> None:
+        """Do one step: take messages, plan, run the pass, settle what came back, publish."""
+        while (envelope := self.mailbox.take()) is not None:
+            self._take(envelope.message)
+        await self._give_back()
+        plan = await self._plan()
+        if not plan.feeds:
+            if not self._is_stopping:
+                await self.mailbox.wait()
+            return
+        outcomes = await self._pass(plan)
+        if outcomes is not None:
+            await self._settle(plan, outcomes)
+
+    # messages from clients
+
+    def _take(self, message: Message) -> None:
+        match message:
+            case Submit(seq, request):
+                speculative = request.speculative or self._config.speculative
+                sequence = Sequence(seq, request, speculative, self._max_model_len)
+                self._live[seq] = sequence
+                self._last_seq = seq
+                self.core.submit(sequence)
+                self.counters.num_submitted += 1
+                if self._is_stopping or seq in self._cancelled_unseen:
+                    self._cancelled_unseen.discard(seq)
+                    self._cancel(sequence)
+            case Cancel(seq):
+                if (found := self._live.get(seq)) is not None:
+                    self._cancel(found)
+                elif seq > self._last_seq:  # it has overtaken the request it is about
+                    self._cancelled_unseen.add(seq)
+            case Resume(seq):
+                if (found := self._live.get(seq)) is not None:
+                    self.core.resume(found)
+            case Stop():
+                self._is_stopping = True
+                for sequence in list(self._live.values()):
+                    self._cancel(sequence)
+            case _:
+                raise TypeError(f"{self.name} does not know {type(message).__name__}")
+
+    def _cancel(self, sequence: Sequence) -> None:
+        phase = str(sequence.state) + ("_pass" if sequence.seq in self._in_pass else "")
+        by_phase = self.counters.cancels_by_phase
+        by_phase[phase] = by_phase.get(phase, 0) + 1
+        self.counters.num_cancelled += 1
+        self._end(sequence, State.CANCELLED, "cancelled")
+
+    def _end(self, sequence: Sequence, state: State, reason: FinishReason, error: str | None = None) -> None:
+        """Let a sequence end. Its stream closes only when its blocks are back."""
+        self.core.end(sequence, state)
+        self._let_go(sequence.seq, reason, error)
+
+    def _let_go(self, seq: int, reason: FinishReason, error: str | None) -> None:
+        del self._live[seq]
+        self._releases.append(seq)
+        self._ending.append((seq, reason, error))
+
+    # the phases of a step
+
+    async def _give_back(self) -> None:
+        """Return the blocks of those that ended between passes."""
+        if self._releases:
+            await self._ask_settle([])
+        self._close_streams()
+
+    async def _plan(self) -> Plan:
+        """Admit, plan, and preempt until there is a pass that fits, or nothing to run."""
+        while True:
+            await self._admit()
+            plan = self.core.plan(self._available)
+            if not plan.victims:
+                return plan
+            for victim in plan.victims:
+                self.core.preempt(victim)
+                self._releases.append(victim.seq)
+                self.counters.num_preemptions += 1
+            await self._ask_settle([])
+
+    async def _admit(self) -> None:
+        candidates = self.core.candidates(self._available)
+        if not candidates:
+            return
+        asked = Admit([Candidate(s.seq, s.context, s.request.cache_salt) for s in candidates])
+        answer = await self.ask(self._blocks, asked, Admitted)
+        self._available = answer.available
+        for sequence, cached in zip(candidates, answer.cached, strict=True):
+            self.core.admitted(sequence, cached)
+            if sequence.num_preemptions == 0 and cached is not None:
+                self.counters.num_prompt_tokens += sequence.prompt_len
+                self.counters.num_cached_tokens += cached
+
+    async def _pass(self, plan: Plan) -> list[Outcome] | None:
+        """Reserve the blocks and run the pass; None where the runner crashed and everything is computed again."""
+        asks = [(planned.sequence.seq, planned.num_tokens) for planned in plan.feeds]
+        reserved = await self.ask(self._blocks, Reserve(asks), Reserved)
+        self._available = reserved.available
+        feeds = [_feed(planned, table) for planned, table in zip(plan.feeds, reserved.tables, strict=True)]
+        self.counters.num_steps += 1
+        num_tokens = sum(num_tokens for _, num_tokens in asks)
+        self.counters.num_fed_tokens += num_tokens
+        self._in_pass = frozenset(seq for seq, _ in asks)
+        try:
+            done = await self.ask(self._runner, Step(self.counters.num_steps, feeds), StepDone)
+        except ActorCrashed:
+            self.counters.num_wasted_tokens += num_tokens
+            await self._recompute_all()
+            return None
+        finally:
+            self._take_cancels()
+            self._in_pass = frozenset()
+        return done.outcomes
+
+    def _take_cancels(self) -> None:
+        """Hear who left during the pass before anything is published: their late output is dropped."""
+        while (envelope := self.mailbox.take_control()) is not None:
+            self._take(envelope.message)
+
+    async def _recompute_all(self) -> None:
+        """Start every running sequence over: the runner's memory is gone, the tokens and generators are here."""
+        self.counters.num_restarts += 1
+        for sequence in list(self.core.running.values()):
+            self.core.preempt(sequence)
+        answer = await self.ask(self._blocks, ForgetAll(), Settled)
+        self._available = answer.available
+
+    async def _settle(self, plan: Plan, outcomes: list[Outcome]) -> None:
+        """Keep what was verified, give back what was not, then tell the clients."""
+        commits: list[tuple[int, SequenceOf[int]]] = []
+        published: list[tuple[Sequence, list[int], list[float] | None]] = []
+        for planned, outcome in zip(plan.feeds, outcomes, strict=True):
+            sequence = planned.sequence
+            if sequence.seq not in self._live:
+                self.counters.num_wasted_tokens += planned.num_tokens
+                continue
+            if outcome.error is not None:
+                self.counters.num_failed += 1
+                self._end(sequence, State.FAILED, "error", outcome.error)
+                continue
+            if planned.is_round:
+                sequence.rng.state = outcome.rng_state
+                self._count_round(planned, outcome)
+            settled = self.core.settle(planned, outcome.tokens)
+            commits.append((sequence.seq, settled.verified))
+            if settled.emitted:
+                published.append((sequence, settled.emitted, outcome.logprobs))
+            if settled.finish_reason is not None:
+                self.counters.num_finished[settled.finish_reason] += 1
+                self._let_go(sequence.seq, settled.finish_reason, None)
+        await self._ask_settle(commits)
+        for sequence, tokens, logprobs in published:
+            self.counters.num_emitted_tokens += len(tokens)
+            kept = None if logprobs is None else logprobs[: len(tokens)]
+            sequence.is_paused = not self._streams.push(sequence.seq, tokens, kept)
+        self._close_streams()
+
+    async def _ask_settle(self, commits: list[tuple[int, SequenceOf[int]]]) -> None:
+        releases, self._releases = self._releases, []
+        answer = await self.ask(self._blocks, Settle(commits, releases), Settled)
+        self._available = answer.available
+
+    def _close_streams(self) -> None:
+        ending, self._ending = self._ending, []
+        for seq, reason, error in ending:
+            self._streams.end(seq, reason, error)
+
+    def _count_round(self, planned: Planned, outcome: Outcome) -> None:
+        counters = self.counters
+        num_drafted, num_accepted = len(planned.draft), len(outcome.tokens) - 1
+        counters.num_rounds += 1
+        counters.num_drafts += num_drafted > 0
+        counters.num_drafted += num_drafted
+        counters.num_accepted += num_accepted
+        while len(counters.drafted_by_position) < num_drafted:
+            counters.drafted_by_position.append(0)
+            counters.accepted_by_position.append(0)
+        for i in range(num_drafted):
+            counters.drafted_by_position[i] += 1
+            counters.accepted_by_position[i] += i < num_accepted
+
+    # failure
+
+    def restart(self) -> None:
+        """Lose every sequence; their streams end with an error. Only ever together with the block manager."""
+        self.fail_all("the scheduler failed and was restarted")
+
+    def fail_all(self, error: str) -> None:
+        """End every open stream with an error, and forget all that was under way."""
+        self.counters.num_failed += len(self._live)
+        self.core = Scheduler(self._config)
+        self._live.clear()
+        self._ending.clear()
+        self._releases.clear()
+        self._cancelled_unseen.clear()
+        self._available = self._config.num_blocks
+        self._streams.end_all(error)
+
+
+def _feed(planned: Planned, table: list[int]) -> Feed:
+    sequence = planned.sequence
+    spec = None
+    if planned.is_round:
+        params = sequence.params
+        #   most sampling looks at no token that came before, and then none need be carried
+        looks_back = params.has_penalties or params.min_tokens > 0
+        spec = RoundSpec(
+            draft=planned.draft,
+            params=params,
+            prompt=sequence.request.prompt if looks_back else (),
+            output=sequence.context[sequence.prompt_len :] if looks_back else (),
+            rng_state=sequence.rng.state,
+            rng_inc=sequence.rng.inc,
+            verify=sequence.request.verify,
+            logprobs=sequence.request.logprobs,
+        )
+    return Feed(sequence.seq, planned.ids, sequence.cached, table, spec)

@@ -1,0 +1,166 @@
+"""The client's end of a request: a bounded buffer of tokens with one reader."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+
+import msgspec
+
+from actors.messages import Cancel, Message, Resume
+from scheduler import FinishReason
+
+
+class Token(msgspec.Struct, frozen=True, gc=False):
+    """One token as the client gets it; `index` counts from 0, `logprob` is None where none was asked for."""
+
+    id: int
+    logprob: float | None
+    index: int
+
+
+class Stream:
+    """Iterate to get the tokens. Leaving the loop, by whatever way, cancels the request.
+
+    `finish_reason` is None until the sequence has ended and its blocks are back; `error` says more where that was
+    an error. A client that leaves `capacity` tokens unread pauses its own sequence and no other.
+    """
+
+    def __init__(
+        self, request_id: str, seq: int, capacity: int, largest_round: int, send: Callable[[Message], None]
+    ) -> None:
+        self.id = request_id
+        self.seq = seq
+        self.finish_reason: FinishReason | None = None
+        self.error: str | None = None
+        self._capacity = capacity
+        self._largest_round = largest_round
+        self._send = send
+        self._buffer: deque[Token] = deque()
+        self._num_pushed = 0
+        self._is_paused = False
+        self._has_left = False
+        self._reader: asyncio.Future[None] | None = None
+        self._ended = asyncio.Event()
+
+    @property
+    def num_unread(self) -> int:
+        """Tokens that are there and have not been read."""
+        return len(self._buffer)
+
+    @property
+    def num_emitted(self) -> int:
+        """Tokens the engine has handed over, read or not."""
+        return self._num_pushed
+
+    def __aiter__(self) -> AsyncGenerator[Token, None]:
+        return self._tokens()
+
+    async def cancel(self) -> None:
+        """Cancel the request. When this returns its sequence holds nothing; no token follows the call.
+
+        Legal at any time and any number of times; no effect after the end.
+        """
+        self._leave()
+        await self._ended.wait()
+
+    async def aclose(self) -> None:
+        """Cancel, as a closing context manager does."""
+        await self.cancel()
+
+    async def _tokens(self) -> AsyncGenerator[Token, None]:
+        try:
+            while True:
+                while self._buffer:
+                    token = self._buffer.popleft()
+                    if self._is_paused:
+                        self._resume_if_drained()
+                    yield token
+                if self.finish_reason is not None or self._has_left:
+                    return
+                await self._wait()
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Tell the engine, at once and without waiting: what is awaited in a cancelled task may never run."""
+        self._buffer.clear()
+        if self.finish_reason is None and not self._has_left:
+            self._has_left = True
+            self._send(Cancel(self.seq))
+            self._wake()
+
+    def _resume_if_drained(self) -> None:
+        unread = len(self._buffer)
+        if 2 * unread <= self._capacity and unread + self._largest_round <= self._capacity:
+            self._is_paused = False
+            self._send(Resume(self.seq))
+
+    async def _wait(self) -> None:
+        if self._reader is not None:
+            raise RuntimeError(f"stream {self.id} has a reader already: one at a time")
+        self._reader = asyncio.get_running_loop().create_future()
+        try:
+            await self._reader
+        finally:
+            self._reader = None
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    # the scheduler's side
+
+    def push(self, tokens: Sequence[int], logprobs: Sequence[float] | None) -> bool:
+        """Hand over a round's tokens; True where there is room for another round, else the stream is paused."""
+        if not self._has_left:
+            start = self._num_pushed
+            if logprobs is None:
+                self._buffer.extend([Token(token, None, start + i) for i, token in enumerate(tokens)])
+            else:
+                at = range(start, start + len(tokens))
+                self._buffer.extend(map(Token, tokens, logprobs, at))
+            self._num_pushed += len(tokens)
+            self._wake()
+        self._is_paused = len(self._buffer) + self._largest_round > self._capacity
+        return not self._is_paused
+
+    def end(self, reason: FinishReason, error: str | None = None) -> None:
+        """Close the stream; its sequence holds nothing any more. What is unread stays to be read."""
+        self.finish_reason = reason
+        self.error = error
+        self._ended.set()
+        self._wake()
+
+
+class OpenStreams:
+    """The streams that have not ended, by the engine's number and by the client's id."""
+
+    def __init__(self) -> None:
+        self._by_seq: dict[int, Stream] = {}
+        self._by_id: dict[str, Stream] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_seq)
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._by_id
+
+    def add(self, stream: Stream) -> None:
+        """Open a stream."""
+        self._by_seq[stream.seq] = stream
+        self._by_id[stream.id] = stream
+
+    def push(self, seq: int, tokens: Sequence[int], logprobs: Sequence[float] | None) -> bool:
+        """Hand a round's tokens to a stream; True where it has room for another."""
+        return self._by_seq[seq].push(tokens, logprobs)
+
+    def end(self, seq: int, reason: FinishReason, error: str | None = None) -> None:
+        """Close a stream and forget it: its id may be used again."""
+        stream = self._by_seq.pop(seq)
+        del self._by_id[stream.id]
+        stream.end(reason, error)
+
+    def end_all(self, error: str) -> None:
+        """Close every stream with an error."""
+        for seq in list(self._by_seq):
+            self.end(seq, "error", error)
