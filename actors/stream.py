@@ -60,7 +60,7 @@ class Stream:
 
         Legal at any time and any number of times; no effect after the end.
         """
-        self._leave()
+        self.leave()
         await self._ended.wait()
 
     async def aclose(self) -> None:
@@ -79,10 +79,13 @@ class Stream:
                     return
                 await self._wait()
         finally:
-            self._leave()
+            self.leave()
 
-    def _leave(self) -> None:
-        """Tell the engine, at once and without waiting: what is awaited in a cancelled task may never run."""
+    def leave(self) -> None:
+        """Cancel the request without waiting for its blocks: the engine is told at once.
+
+        For clean-up in a cancelled task, where whatever is awaited may never run.
+        """
         self._buffer.clear()
         if self.finish_reason is None and not self._has_left:
             self._has_left = True
