@@ -194,6 +194,7 @@ class SchedulerActor(Actor):
 
     async def _settle(self, plan: Plan, outcomes: list[Outcome]) -> None:
         """Keep what was verified, give back what was not, then tell the clients."""
+        counters = self.counters
         commits: list[tuple[int, SequenceOf[int]]] = []
         published: list[tuple[Sequence, list[int], list[float] | None]] = []
         for planned, outcome in zip(plan.feeds, outcomes, strict=True):
@@ -207,7 +208,9 @@ class SchedulerActor(Actor):
                 continue
             if planned.is_round:
                 sequence.rng.state = outcome.rng_state
-                self._count_round(planned, outcome)
+                counters.num_rounds += 1
+                counters.rounds_by_drafted[len(planned.draft)] += 1
+                counters.rounds_by_accepted[len(outcome.tokens) - 1] += 1
             settled = self.core.settle(planned, outcome.tokens)
             commits.append((sequence.seq, settled.verified))
             if settled.emitted:
@@ -231,20 +234,6 @@ class SchedulerActor(Actor):
         ending, self._ending = self._ending, []
         for seq, reason, error in ending:
             self._streams.end(seq, reason, error)
-
-    def _count_round(self, planned: Planned, outcome: Outcome) -> None:
-        counters = self.counters
-        num_drafted, num_accepted = len(planned.draft), len(outcome.tokens) - 1
-        counters.num_rounds += 1
-        counters.num_drafts += num_drafted > 0
-        counters.num_drafted += num_drafted
-        counters.num_accepted += num_accepted
-        while len(counters.drafted_by_position) < num_drafted:
-            counters.drafted_by_position.append(0)
-            counters.accepted_by_position.append(0)
-        for i in range(num_drafted):
-            counters.drafted_by_position[i] += 1
-            counters.accepted_by_position[i] += i < num_accepted
 
     # failure
 

@@ -3,6 +3,7 @@
 import msgspec
 
 from kvpool import PoolStats
+from spec import MAX_DRAFT_TOKENS
 
 
 class Counters(msgspec.Struct):
@@ -25,12 +26,39 @@ class Counters(msgspec.Struct):
     num_wasted_tokens: int = 0
     """Fed in a pass whose result was dropped, because its sequence was cancelled or the pass failed."""
     num_rounds: int = 0
-    num_drafts: int = 0
-    """Rounds that had a draft."""
-    num_drafted: int = 0
-    num_accepted: int = 0
-    accepted_by_position: list[int] = []
-    drafted_by_position: list[int] = []
+    rounds_by_drafted: list[int] = msgspec.field(default_factory=lambda: [0] * (MAX_DRAFT_TOKENS + 1))
+    """How many rounds had a draft of 0, 1, 2, ... tokens."""
+    rounds_by_accepted: list[int] = msgspec.field(default_factory=lambda: [0] * (MAX_DRAFT_TOKENS + 1))
+    """How many rounds accepted 0, 1, 2, ... drafted tokens."""
+
+    @property
+    def num_drafts(self) -> int:
+        """Rounds that had a draft."""
+        return self.num_rounds - self.rounds_by_drafted[0]
+
+    @property
+    def num_drafted(self) -> int:
+        """Tokens drafted."""
+        return sum(i * n for i, n in enumerate(self.rounds_by_drafted))
+
+    @property
+    def num_accepted(self) -> int:
+        """Drafted tokens that the target accepted."""
+        return sum(i * n for i, n in enumerate(self.rounds_by_accepted))
+
+    @property
+    def drafted_by_position(self) -> list[int]:
+        """Drafts that had a first, second, third, ... token."""
+        return _at_least(self.rounds_by_drafted)
+
+    @property
+    def accepted_by_position(self) -> list[int]:
+        """Drafts whose first, second, third, ... token was accepted."""
+        return _at_least(self.rounds_by_accepted)
+
+
+def _at_least(rounds_by_count: list[int]) -> list[int]:
+    return [sum(rounds_by_count[i:]) for i in range(1, len(rounds_by_count))]
 
 
 class EngineStats(msgspec.Struct, frozen=True):

@@ -84,7 +84,7 @@ class Ledger:
         length = sequence.cached + len(tokens)
         if length > sequence.reserved:
             raise KvPoolError(f"tokens: {len(tokens)}, room was made for {sequence.reserved - sequence.cached}")
-        num_released = shorten(self.pool, sequence.table, length)
+        num_released = 0 if length == sequence.reserved else shorten(self.pool, sequence.table, length)
         sequence.cached = sequence.reserved = length
         if self._prefix_cache:
             self._index(sequence, tokens)

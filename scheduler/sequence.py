@@ -113,16 +113,13 @@ class Sequence:
 
         The tokens before the last kept one are in the cache, and no others past the context.
         """
-        kept: list[int] = []
-        reason: FinishReason | None = None
-        for token in tokens:
-            kept.append(token)
-            if token in self.stops:
-                reason = "stop"
-                break
-            if self.num_emitted + len(kept) == self.room:
-                reason = "length"
-                break
+        left = self.room - self.num_emitted
+        kept = list(tokens[:left])
+        reason: FinishReason | None = "length" if len(kept) == left else None
+        if not self.stops.isdisjoint(kept):
+            end = next(i for i, token in enumerate(kept) if token in self.stops)
+            kept = kept[: end + 1]
+            reason = "stop"
         self.context += kept
         self.cached = len(self.context) - 1
         if self.drafter is not None:

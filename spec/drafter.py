@@ -67,12 +67,15 @@ class _LookupIndex:
     newest entries can be taken out again. Grams are keyed by their bytes.
     """
 
-    __slots__ = ("_bulk_end", "_ctx", "_last", "_replaced")
+    __slots__ = ("_bulk_end", "_ctx", "_grams", "_max_ngram")
 
     def __init__(self, ctx: "array[int]", max_ngram: int, min_ngram: int) -> None:
         self._ctx = ctx
-        self._last: dict[int, dict[bytes, int]] = {n: {} for n in range(max_ngram, min_ngram - 1, -1)}
-        self._replaced = {n: array("q") for n in self._last}
+        self._max_ngram = max_ngram
+        #   n, the last start of each gram of n tokens, and what it replaced: longest first
+        self._grams: list[tuple[int, dict[bytes, int], array[int]]] = [
+            (n, {}, array("q")) for n in range(max_ngram, min_ngram - 1, -1)
+        ]
         self._bulk_end = 0  # the grams that end here or earlier came in one pass and left no record
 
     def append(self, tokens: Sequence[int]) -> None:
@@ -80,37 +83,41 @@ class _LookupIndex:
             self._append_bulk(tokens)
             return
         ctx = self._ctx
-        for token in tokens:
-            t = len(ctx)
-            for n, last in self._last.items():
-                start = t - n
-                if start >= 0:
-                    gram = ctx[start:].tobytes()
-                    self._replaced[n].append(last.get(gram, -1))
-                    last[gram] = start
-            ctx.append(token)
+        old = len(ctx)
+        ctx.extend(tokens)
+        new = len(ctx)
+        #   of n tokens, the grams that end at old, ..., new - 1 are new
+        first = max(0, old - self._max_ngram)
+        raw = ctx[first:].tobytes()
+        for n, last, replaced in self._grams:
+            width = n * _TOKEN
+            for start in range(max(0, old - n), new - n):
+                at = (start - first) * _TOKEN
+                gram = raw[at : at + width]
+                replaced.append(last.get(gram, -1))
+                last[gram] = start
 
     def _append_bulk(self, tokens: Sequence[int]) -> None:
         old = len(self._ctx)
         self._ctx.extend(tokens)
         new = len(self._ctx)
-        #   grams that start at first .. new - n - 1 are new: those that end at `old` or later, before the last token
         ids = np.frombuffer(self._ctx, np.intc).copy()  # a view would forbid the array to grow
-        for n, last in self._last.items():
+        for n, last, replaced in self._grams:
             first = max(0, old - n)
             if first < new - n:
                 windows = np.lib.stride_tricks.sliding_window_view(ids[first : new - 1], n)
                 grams = np.ascontiguousarray(windows).view(f"V{_TOKEN * n}").ravel().tolist()
                 last.update(zip(grams, range(first, new - n), strict=True))
-            self._replaced[n] = array("q")
+            del replaced[:]
         self._bulk_end = new - 1
 
     def propose(self, k: int) -> list[int]:
         ctx = self._ctx
         t = len(ctx)
-        for n, last in self._last.items():
+        suffix = ctx[-self._max_ngram :].tobytes()
+        for n, last, _ in self._grams:
             if n < t:
-                start = last.get(ctx[t - n :].tobytes())
+                start = last.get(suffix[-n * _TOKEN :])
                 if start is not None:
                     return ctx[start + n : start + n + k].tolist()
         return []
@@ -120,24 +127,21 @@ class _LookupIndex:
         if length < len(ctx) and length - 1 < self._bulk_end:
             kept = ctx[:length].tolist()
             del ctx[:]
-            for last in self._last.values():
+            for _, last, _ in self._grams:
                 last.clear()
-            for n in self._replaced:
-                self._replaced[n] = array("q")
-            self._bulk_end = 0
             self._append_bulk(kept)
             return
         while len(ctx) > length:
             ctx.pop()
-            for n, last in self._last.items():
+            for n, last, replaced in self._grams:
                 start = len(ctx) - n
                 if start >= 0:
                     gram = ctx[start:].tobytes()
-                    replaced = self._replaced[n].pop()
-                    if replaced < 0:
+                    before = replaced.pop()
+                    if before < 0:
                         del last[gram]
                     else:
-                        last[gram] = replaced
+                        last[gram] = before
 
 
 class _NgramIndex:
