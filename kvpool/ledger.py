@@ -84,7 +84,9 @@ class Ledger:
         length = sequence.cached + len(tokens)
         if length > sequence.reserved:
             raise KvPoolError(f"tokens: {len(tokens)}, room was made for {sequence.reserved - sequence.cached}")
-        num_released = 0 if length == sequence.reserved else shorten(self.pool, sequence.table, length)
+        num_released = 0
+        if length != sequence.reserved and not self._set_end(sequence, length):
+            num_released = shorten(self.pool, sequence.table, length)
         sequence.cached = sequence.reserved = length
         if self._prefix_cache:
             self._index(sequence, tokens)
@@ -127,8 +129,18 @@ class Ledger:
         return sequence
 
     def _reserve(self, sequence: _Sequence, num_tokens: int) -> None:
-        extend(self.pool, sequence.table, num_tokens)
+        if not self._set_end(sequence, sequence.reserved + num_tokens):
+            extend(self.pool, sequence.table, num_tokens)
         sequence.reserved += num_tokens
+
+    def _set_end(self, sequence: _Sequence, end: int) -> bool:
+        """Let the table end at `end` where that only moves the fill of its last block: most rounds are of that kind."""
+        table = sequence.table
+        fill = end - self.pool.block_tokens * (len(table) - 1)
+        if not table or not 0 < fill <= self.pool.block_tokens or end == sequence.reserved:
+            return False
+        self.pool.set_fill(table[-1], fill)
+        return True
 
     def _index(self, sequence: _Sequence, tokens: Sequence[int]) -> None:
         """Register the blocks that `tokens` made full."""

@@ -82,6 +82,8 @@ class Scheduler:
         One is admitted if the pool could hold its whole context and next round beside what each of the running
         needs for the same and a block to grow. Nobody running: the first always is.
         """
+        if not self.waiting:
+            return []
         size, limit = self.config.block_tokens, self.config.max_running - len(self.running)
         budget = self.config.max_batch_tokens
         for running in self.running.values():
