@@ -1,0 +1,162 @@
+"""The same llama through compiled code, straight from the quantised weights."""
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from models.kernels.packing import BLOCK_INPUTS, LANES, pack_all
+from models.kernels.passes import NUM_STAGES, Packed, Private, Shared, Sizes, run_pass
+from models.kernels.product import GROUP_TILES, MAX_ROWS
+from models.kernels.stages import CLAIM_STRIDE
+from models.paged_kv import PagedKv, Pass, flatten
+from models.protocol import BlockCopy, Chunk
+from models.weights import F32, LlamaConfig, LlamaWeights
+
+_log = logging.getLogger(__name__)
+
+
+class FastLlama:
+    """A `Model` over weights as their file has them: 4- and 8-bit blocks stay so in memory, arithmetic is float32.
+
+    A position's logits are the same bits in any batch, chunking and number of threads, as with `Llama`; between the two
+    classes they differ by rounding. The first pass compiles the code, which the disk then keeps; the log says so.
+    """
+
+    def __init__(self, config: LlamaConfig, weights: LlamaWeights, num_threads: int | None = None) -> None:
+        """Pack the weights. `num_threads` None is one per processor this process may use."""
+        if num_threads is not None and num_threads < 1:
+            raise ValueError(f"num_threads {num_threads}: must be at least 1")
+        self.config = config
+        self.num_threads = num_threads or _num_processors()
+        self._embedding = weights.embedding
+        self._sizes = Sizes(
+            num_layers=config.num_layers,
+            num_heads=config.num_heads,
+            num_kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            padded_head=_up(config.head_dim, LANES),
+            dim=config.dim,
+            norm_eps=config.norm_eps,
+        )
+        _log.info("packing weights")
+        self._packed = _pack(config, weights)
+        self._workers = ThreadPoolExecutor(max(1, self.num_threads - 1), thread_name_prefix="outrider-kernel")
+        self._kv: PagedKv | None = None
+        self._capacity = 0
+        self._reserve(MAX_ROWS)
+        self._warm_up()
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids are in `[0, vocab_size)`."""
+        return self.config.vocab_size
+
+    @property
+    def max_model_len(self) -> int:
+        """Positions a sequence can have."""
+        return self.config.max_model_len
+
+    def bind(self, num_blocks: int, block_tokens: int) -> None:
+        """Take fresh KV memory."""
+        config, sizes = self.config, self._sizes
+        self._kv = PagedKv(config.num_layers, num_blocks, block_tokens, config.num_kv_heads, sizes.padded_head)
+
+    def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
+        """Carry out the copies, in order."""
+        self._bound().copy(copies)
+
+    def forward(self, chunks: Sequence[Chunk]) -> F32:
+        """Feed every id; logits float32 `[sum(num_rows), vocab_size]`.
+
+        Raises ValueError, with nothing written, for a chunk that cannot be fed.
+        """
+        kv = self._bound()
+        fed = flatten(chunks, kv, self.vocab_size, self.max_model_len)
+        self._reserve(len(fed.ids))
+        self._shared.x[: len(fed.ids), : self.config.dim] = self._embedding.rows(fed.ids)
+        self._shared.claims[:] = 0
+        logits = np.empty((len(fed.wanted), self.vocab_size), np.float32)
+        helpers = [self._workers.submit(self._run, i, fed, kv, logits) for i in range(1, self.num_threads)]
+        self._run(0, fed, kv, logits)
+        for helper in helpers:
+            helper.result()
+        return logits
+
+    def _run(self, thread: int, fed: Pass, kv: PagedKv, logits: F32) -> None:
+        run_pass(
+            thread, self.num_threads, self._sizes, self._packed, fed, kv.keys, kv.values, self._shared, self._private,
+            logits,
+        )  # fmt: skip
+
+    def _bound(self) -> PagedKv:
+        if self._kv is None:
+            raise RuntimeError("bind the model to KV memory first")
+        return self._kv
+
+    def _reserve(self, rows: int) -> None:
+        """Have room for a pass of `rows` rows."""
+        if rows <= self._capacity:
+            return
+        config, sizes = self.config, self._sizes
+        q_outputs = config.num_heads * config.head_dim
+        longest = max(_up(n, BLOCK_INPUTS) for n in (config.dim, q_outputs, config.ffn_dim))
+        group = config.num_heads // config.num_kv_heads
+
+        def room(*shape: int) -> F32:
+            return np.zeros(shape, np.float32)
+
+        self._shared = Shared(
+            x=room(rows, _up(config.dim, BLOCK_INPUTS)),
+            qkv=room(rows, config.q_dim + 2 * config.kv_dim),
+            q=room(rows, config.num_heads, sizes.padded_head),
+            mixed=room(rows, _up(q_outputs, BLOCK_INPUTS)),
+            gated=room(rows, _up(config.ffn_dim, BLOCK_INPUTS)),
+            claims=np.zeros((NUM_STAGES * config.num_layers + 1) * CLAIM_STRIDE, np.int64),
+        )
+        threads = self.num_threads
+        self._private = Private(
+            panel=room(threads, rows * longest),
+            sums=room(threads, rows * longest // BLOCK_INPUTS),
+            line=room(threads, longest),
+            out=room(threads, GROUP_TILES * MAX_ROWS * LANES),
+            up=room(threads, GROUP_TILES * MAX_ROWS * LANES),
+            scores=room(threads, group * _up(config.max_model_len, LANES)),
+            heads=room(threads, group * (sizes.padded_head + 1)),
+        )
+        self._capacity = rows
+
+    def _warm_up(self) -> None:
+        """Compile, or load compiled code, before the first request."""
+        start_s = time.perf_counter()
+        _log.info("getting compiled code (the first time on a machine takes about half a minute)")
+        self.bind(1, 1)
+        self.forward([Chunk(ids=[0], start=0, table=[0], num_rows=1)])
+        self._kv = None
+        _log.info("compiled code ready after %.1f s", time.perf_counter() - start_s)
+
+
+def _pack(config: LlamaConfig, weights: LlamaWeights) -> Packed:
+    matrices = [m for w in weights.layers for m in (w.q, w.k, w.v, w.o, w.gate, w.up, w.down)]
+    memory, shapes = pack_all([*matrices, weights.output or weights.embedding])
+    norms = [norm for layer in weights.layers for norm in (layer.attention_norm, layer.ffn_norm)]
+    padded = np.zeros((len(norms) + 1, _up(config.dim, BLOCK_INPUTS)), np.float32)
+    padded[:, : config.dim] = [*norms, weights.norm]
+    biases = np.zeros((config.num_layers, config.q_dim + 2 * config.kv_dim), np.float32)
+    for row, layer in zip(biases, weights.layers, strict=True):
+        row[:] = 0 if layer.qkv_bias is None else layer.qkv_bias
+    return Packed(memory, shapes, padded, biases, *config.rope_table())
+
+
+def _up(value: int, step: int) -> int:
+    """Round up to a multiple of `step`."""
+    return -(-value // step) * step
+
+
+def _num_processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
