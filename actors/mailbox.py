@@ -52,10 +52,10 @@ class Mailbox:
             try:
                 await turn
             except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():
-                    self._wake_writer()  # the turn was given and not used: pass it on
-                else:
+                if turn in self._writers:
                     self._writers.remove(turn)
+                elif not turn.cancelled():
+                    self._wake_writer()  # the turn was given and not used: pass it on
                 raise
         self.post_work(envelope)
 
