@@ -2,11 +2,15 @@
 
 from actors.actor import Tap
 from actors.engine import Engine, EngineFailed, EngineFull
+from actors.snapshot import EVICTABLE, FREE, LEAVING, SequenceView, Snapshot
 from actors.stats import Counters, EngineStats
 from actors.stream import Stream, Token
 from scheduler import EngineConfig, Request, RequestError
 
 __all__ = [
+    "EVICTABLE",
+    "FREE",
+    "LEAVING",
     "Counters",
     "Engine",
     "EngineConfig",
@@ -15,6 +19,8 @@ __all__ = [
     "EngineStats",
     "Request",
     "RequestError",
+    "SequenceView",
+    "Snapshot",
     "Stream",
     "Tap",
     "Token",

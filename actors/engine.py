@@ -12,6 +12,7 @@ from actors.mailbox import Envelope
 from actors.messages import Cancel, Message, Stop, Submit
 from actors.runner import ModelRunner, RunPass, in_thread
 from actors.scheduling import SchedulerActor
+from actors.snapshot import Snapshot, take_snapshot
 from actors.stats import EngineStats
 from actors.stream import OpenStreams, Stream
 from actors.supervisor import Supervisor
@@ -141,6 +142,10 @@ class Engine:
             num_violations=self._blocks.num_violations,
             counters=self._scheduler.counters,
         )
+
+    def snapshot(self, max_sequences: int) -> Snapshot:
+        """Describe at most `max_sequences` open sequences, and who holds each block; costs a look at every block."""
+        return take_snapshot(self._scheduler.core, self._blocks.ledger, max_sequences)
 
     def check(self) -> None:
         """Check everything about the blocks, now. Raises KvPoolError with the numbers that do not add up."""

@@ -157,6 +157,7 @@ class SchedulerActor(Actor):
             if sequence.num_preemptions == 0 and cached is not None:
                 self.counters.num_prompt_tokens += sequence.prompt_len
                 self.counters.num_cached_tokens += cached
+                self._streams.admitted(sequence.seq, cached)
 
     async def _pass(self, plan: Plan) -> list[Outcome] | None:
         """Reserve the blocks and run the pass; None where the runner crashed and everything is computed again."""
@@ -196,7 +197,7 @@ class SchedulerActor(Actor):
         """Keep what was verified, give back what was not, then tell the clients."""
         counters = self.counters
         commits: list[tuple[int, SequenceOf[int]]] = []
-        published: list[tuple[Sequence, list[int], list[float] | None]] = []
+        published: list[tuple[Sequence, list[int], Planned, Outcome]] = []
         for planned, outcome in zip(plan.feeds, outcomes, strict=True):
             sequence = planned.sequence
             if sequence.seq not in self._live:
@@ -214,15 +215,16 @@ class SchedulerActor(Actor):
             settled = self.core.settle(planned, outcome.tokens)
             commits.append((sequence.seq, settled.verified))
             if settled.emitted:
-                published.append((sequence, settled.emitted, outcome.logprobs))
+                published.append((sequence, settled.emitted, planned, outcome))
             if settled.finish_reason is not None:
                 self.counters.num_finished[settled.finish_reason] += 1
                 self._let_go(sequence.seq, settled.finish_reason, None)
         await self._ask_settle(commits)
-        for sequence, tokens, logprobs in published:
+        for sequence, tokens, planned, outcome in published:
             self.counters.num_emitted_tokens += len(tokens)
-            kept = None if logprobs is None else logprobs[: len(tokens)]
-            sequence.is_paused = not self._streams.push(sequence.seq, tokens, kept)
+            kept = None if outcome.logprobs is None else outcome.logprobs[: len(tokens)]
+            num_drafted, num_accepted = len(planned.draft), len(outcome.tokens) - 1
+            sequence.is_paused = not self._streams.push(sequence.seq, tokens, kept, num_drafted, num_accepted)
         self._close_streams()
 
     async def _ask_settle(self, commits: list[tuple[int, SequenceOf[int]]]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
+from itertools import repeat
 
 import msgspec
 
@@ -11,11 +12,15 @@ from scheduler import FinishReason
 
 
 class Token(msgspec.Struct, frozen=True, gc=False):
-    """One token as the client gets it; `index` counts from 0, `logprob` is None where none was asked for."""
+    """One token as the client gets it; `index` counts from 0, `logprob` is None where none was asked for.
+
+    `is_accepted` marks a drafted token that the target accepted.
+    """
 
     id: int
     logprob: float | None
     index: int
+    is_accepted: bool = False
 
 
 class Stream:
@@ -23,6 +28,10 @@ class Stream:
 
     `finish_reason` is None until the sequence has ended and its blocks are back; `error` says more where that was
     an error. A client that leaves `capacity` tokens unread pauses its own sequence and no other.
+
+    `num_cached_tokens` counts the prompt's tokens that the prefix cache had, None until the request is admitted;
+    `num_rounds` and `num_drafted` count what was delivered so far, and `accepted_by_draft` has, per round with a
+    draft, how many of its tokens were accepted and delivered.
     """
 
     def __init__(
@@ -32,6 +41,10 @@ class Stream:
         self.seq = seq
         self.finish_reason: FinishReason | None = None
         self.error: str | None = None
+        self.num_cached_tokens: int | None = None
+        self.num_rounds = 0
+        self.num_drafted = 0
+        self.accepted_by_draft: list[int] = []
         self._capacity = capacity
         self._largest_round = largest_round
         self._send = send
@@ -113,16 +126,23 @@ class Stream:
 
     # the scheduler's side
 
-    def push(self, tokens: Sequence[int], logprobs: Sequence[float] | None) -> bool:
-        """Hand over a round's tokens; True where there is room for another round, else the stream is paused."""
+    def push(
+        self, tokens: Sequence[int], logprobs: Sequence[float] | None, num_drafted: int = 0, num_accepted: int = 0
+    ) -> bool:
+        """Hand over a round's tokens, the first `num_accepted` of them from its draft of `num_drafted`.
+
+        True where there is room for another round, else the stream is paused.
+        """
         if not self._has_left:
             start = self._num_pushed
-            if logprobs is None:
-                self._buffer.extend([Token(token, None, start + i) for i, token in enumerate(tokens)])
-            else:
-                at = range(start, start + len(tokens))
-                self._buffer.extend(map(Token, tokens, logprobs, at))
+            at = range(start, start + len(tokens))
+            is_accepted = [i < num_accepted for i in range(len(tokens))]
+            self._buffer.extend(map(Token, tokens, repeat(None) if logprobs is None else logprobs, at, is_accepted))
             self._num_pushed += len(tokens)
+            self.num_rounds += 1
+            if num_drafted:
+                self.num_drafted += num_drafted
+                self.accepted_by_draft.append(min(num_accepted, len(tokens)))
             self._wake()
         self._is_paused = len(self._buffer) + self._largest_round > self._capacity
         return not self._is_paused
@@ -153,9 +173,15 @@ class OpenStreams:
         self._by_seq[stream.seq] = stream
         self._by_id[stream.id] = stream
 
-    def push(self, seq: int, tokens: Sequence[int], logprobs: Sequence[float] | None) -> bool:
+    def admitted(self, seq: int, num_cached_tokens: int) -> None:
+        """Tell a stream that its request has left the queue, and what the prefix cache had of it."""
+        self._by_seq[seq].num_cached_tokens = num_cached_tokens
+
+    def push(
+        self, seq: int, tokens: Sequence[int], logprobs: Sequence[float] | None, num_drafted: int, num_accepted: int
+    ) -> bool:
         """Hand a round's tokens to a stream; True where it has room for another."""
-        return self._by_seq[seq].push(tokens, logprobs)
+        return self._by_seq[seq].push(tokens, logprobs, num_drafted, num_accepted)
 
     def end(self, seq: int, reason: FinishReason, error: str | None = None) -> None:
         """Close a stream and forget it: its id may be used again."""
