@@ -1,0 +1,121 @@
+"""A simulation's report as text."""
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from sims.describe import describe_config, verdict
+from sims.report import Latency, Report
+
+_BARS = " ▁▂▃▄▅▆▇█"
+_MOST_POINTS = 48
+
+
+def print_report(report: Report) -> None:
+    """Print the report, in colour on a terminal."""
+    console = Console(highlight=False)
+    console.print(Group(*_sections(report)))
+
+
+def _sections(report: Report) -> list[RenderableType]:
+    requests, tokens, spec, blocks, audit = report.requests, report.tokens, report.spec, report.blocks, report.audit
+    back = report.cancel.blocks_back_ms
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="bold", no_wrap=True)
+    facts.add_column()
+    cancelled = ", ".join(f"{count:,} in {phase.replace('_', ', ')}" for phase, count in report.cancel.by_phase.items())
+    rows: list[tuple[str, str]] = [
+        (
+            "requests",
+            f"{requests.submitted:,} submitted: {requests.completed:,} completed, {requests.cancelled:,} cancelled, "
+            f"{requests.failed:,} failed, {requests.refused:,} refused",
+        ),
+        (
+            "tokens",
+            f"{tokens.prompt:,} of prompts ({_share(tokens.cached, tokens.prompt)} found cached), "
+            f"{tokens.emitted:,} emitted, {tokens.fed:,} fed to the target, {tokens.wasted:,} wasted",
+        ),
+        (
+            "throughput",
+            f"{report.throughput.tokens_per_s:,.0f} tokens/s, {report.throughput.requests_per_s:,.1f} requests/s "
+            f"over {report.virtual_s:,.2f} s of {report.config.clock} time",
+        ),
+        (
+            "speculation",
+            f"{spec.accepted:,} of {spec.drafted:,} drafted tokens accepted ({spec.accept_rate:.1%}), "
+            f"{spec.tokens_per_round:.2f} tokens a round"
+            if spec.drafted
+            else "no drafts",
+        ),
+        (
+            "blocks",
+            f"{blocks.total:,} of {blocks.block_tokens} tokens, at most {blocks.peak_held:,} held; "
+            f"at the end {blocks.free:,} free + {blocks.evictable:,} evictable + {blocks.held:,} held",
+        ),
+        ("  held", f"{_sparkline(report.series.held, blocks.total)}  over time"),
+        ("preemptions", f"{report.preemptions:,}" + (f", {report.restarts} restarts" if report.restarts else "")),
+        ("cancels", cancelled or "none"),
+    ]
+    if back.count:
+        rows.append(("  blocks back", f"after {_ms(back.p50)} ms (p50), {_ms(back.p99)} (p99), {_ms(back.max)} (max)"))
+    if report.source is not None:
+        source = report.source
+        unused = ", ".join(f"{count:,} {reason}" for reason, count in source.unused.items())
+        rows.insert(
+            0, ("source", f"{source.name}: {source.used:,} of {source.rows:,} rows used; unused: {unused or 'none'}")
+        )
+    if requests.first_refusal is not None:
+        rows.insert(-1, ("  refused", requests.first_refusal))
+    rows.append(
+        (
+            "checks",
+            f"{audit.checks:,} of the conservation law, {audit.violations:,} violated; "
+            f"{audit.outputs_compared:,} outputs compared, {audit.outputs_different:,} different",
+        )
+    )
+    rows.append(
+        ("run", f"{report.steps:,} steps, {report.messages:,} messages in {report.wall_s:.1f} s; log {report.digest}")
+    )
+    for name, value in rows:
+        facts.add_row(name, value)
+    is_good, sentence = verdict(report)
+    return [
+        Text(describe_config(report.config), style="bold cyan"),
+        Padding(facts, (1, 0, 1, 0)),
+        _latencies(report),
+        Padding(Text(sentence, style="bold green" if is_good else "bold red"), (1, 0, 0, 0)),
+    ]
+
+
+def _latencies(report: Report) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("latency, ms")
+    for name in ("p50", "p90", "p99", "max"):
+        table.add_column(name, justify="right")
+    for name, latency in (
+        ("time to first token (TTFT)", report.latency_ms.ttft),
+        ("time per output token (TPOT)", report.latency_ms.tpot),
+        ("between arrivals (ITL)", report.latency_ms.itl),
+        ("end to end", report.latency_ms.e2e),
+    ):
+        table.add_row(Text(name, style="bold"), *_percentiles(latency))
+    return table
+
+
+def _percentiles(latency: Latency) -> list[str]:
+    return [_ms(value) for value in (latency.p50, latency.p90, latency.p99, latency.max)]
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f}"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else "none"
+
+
+def _sparkline(values: list[float], top: float) -> str:
+    stride = max(1, -(-len(values) // _MOST_POINTS))
+    peaks = [max(values[i : i + stride]) for i in range(0, len(values), stride)]
+    return "".join(_BARS[round(peak / top * (len(_BARS) - 1))] for peak in peaks)

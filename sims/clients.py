@@ -1,0 +1,242 @@
+"""The clients of a simulation: each submits a request, reads its stream, and leaves if that is its part."""
+
+import asyncio
+from array import array
+from collections.abc import Iterable
+
+import msgspec
+
+from actors import Engine, EngineFailed, EngineFull, RequestError, Stream
+from scheduler import FinishReason
+from sims.arrivals import Closed
+from sims.config import SimConfig
+from sims.log import MessageLog
+from sims.workload import Client, request_id
+
+
+class Seen(msgspec.Struct):
+    """What a compared client saw; `finish_reason` is None where it left before the end."""
+
+    client: Client
+    tokens: list[int] = []
+    logprobs: list[float] = []
+    finish_reason: FinishReason | None = None
+
+
+class Measures:
+    """Latencies in seconds, of clients that read at once."""
+
+    def __init__(self) -> None:
+        self.ttft_s = array("d")
+        """From submission to the first token."""
+        self.tpot_s = array("d")
+        """Of a completed request of two tokens or more: the time after its first token per further token."""
+        self.itl_s = array("d")
+        """Between two arrivals of tokens; those of one round arrive together."""
+        self.e2e_s = array("d")
+        """Of a completed request, from submission to its end."""
+
+
+class Crowd:
+    """All clients over one engine."""
+
+    def __init__(self, config: SimConfig, engine: Engine, log: MessageLog) -> None:
+        self.measures = Measures()
+        self.compared: list[Seen] = []
+        self.problems: list[str] = []
+        self.num_refused = 0
+        self.first_refusal: str | None = None
+        self.num_gone = 0
+        self.config = config
+        self.engine = engine
+        self.log = log
+        self._open: set[asyncio.Task[None]] = set()
+        self._index_by_seq = array("q")
+
+    async def come_and_go(self, clients: Iterable[Client]) -> None:
+        """Let every client come at its time, or, in a closed loop, as there is room; return when all have gone."""
+        loop = asyncio.get_running_loop()
+        start_s = loop.time()
+        arrivals = self.config.arrivals
+        room = asyncio.Semaphore(arrivals.concurrency if isinstance(arrivals, Closed) else 2**31)
+        vanish_at_s = self.config.leaving.vanish_at_s
+        vanishing = [loop.call_at(start_s + at_s, self._vanish) for at_s in vanish_at_s]
+
+        def go(task: asyncio.Task[None]) -> None:
+            self._open.discard(task)
+            self.num_gone += 1
+            room.release()
+
+        async with asyncio.TaskGroup() as group:
+            for client in clients:
+                await room.acquire()
+                if client.at_s is not None:
+                    await asyncio.sleep(start_s + client.at_s - loop.time())
+                if self.engine.failure is not None:
+                    break
+                task = group.create_task(_Visit(self, client, group).visit(), name=client.request.id)
+                self._open.add(task)
+                task.add_done_callback(go)
+        for timer in vanishing:
+            timer.cancel()
+
+    def submit(self, client: Client) -> Stream:
+        """Submit a client's request."""
+        stream = self.engine.submit(client.request)
+        self._index_by_seq.append(client.index)
+        return stream
+
+    def request_id(self, seq: int) -> str:
+        """Give the id of the request that the engine knows by a number: it counts those it takes in from 0."""
+        return request_id(self._index_by_seq[seq])
+
+    def _vanish(self) -> None:
+        for task in list(self._open):
+            task.cancel()
+
+
+class _Left(Exception):  # noqa: N818  # a way of leaving, not an error
+    """What a client raises that leaves by an exception."""
+
+
+class _Visit:
+    """One client from its coming to its going."""
+
+    def __init__(self, crowd: Crowd, client: Client, group: asyncio.TaskGroup) -> None:
+        self._crowd = crowd
+        self._client = client
+        self._group = group
+        self._leave = client.leave
+        self._has_left = False
+        self._timer: asyncio.Handle | None = None
+        self._num_passes = 0
+        self._seen = Seen(client) if client.is_compared else None
+
+    async def visit(self) -> None:
+        """Submit, read, leave."""
+        crowd = self._crowd
+        self._loop = asyncio.get_running_loop()
+        try:
+            self._stream = stream = crowd.submit(self._client)
+        except (RequestError, EngineFull) as error:
+            crowd.num_refused += 1
+            crowd.first_refusal = crowd.first_refusal or str(error)
+            return
+        except EngineFailed:
+            return
+        self._task = asyncio.current_task()
+        if self._seen is not None:
+            crowd.compared.append(self._seen)
+        try:
+            self._prepare_to_leave()
+            await self._read(stream)
+        except _Left:
+            pass
+        finally:
+            crowd.log.unwatch(stream.seq)
+            if self._timer is not None:
+                self._timer.cancel()
+
+    async def _read(self, stream: Stream) -> None:
+        loop, log, measures = self._loop, self._crowd.log, self._crowd.measures
+        client, seen = self._client, self._seen
+        is_measured = client.delay_s == 0
+        leave_after = self._tokens_to_leave_after()
+        start_s = first_s = last_s = loop.time()
+        num_read, last_step = 0, -1
+        async for token in stream:
+            num_read += 1
+            if log.num_steps != last_step:  # else it came with the one before
+                now_s = loop.time()
+                if num_read == 1:
+                    first_s = now_s
+                    if is_measured:
+                        measures.ttft_s.append(now_s - start_s)
+                elif is_measured:
+                    measures.itl_s.append(now_s - last_s)
+                last_s, last_step = now_s, log.num_steps
+            if seen is not None:
+                seen.tokens.append(token.id)
+                if token.logprob is not None:
+                    seen.logprobs.append(token.logprob)
+            if num_read == leave_after and await self._leaves_its_loop():
+                break
+            if client.delay_s:
+                await asyncio.sleep(client.delay_s)
+        if self._has_left:
+            return
+        if seen is not None:
+            seen.finish_reason = stream.finish_reason
+        if stream.finish_reason == "error":
+            self._crowd.problems.append(f"{describe(client)} ended with an error: {stream.error}")
+        elif is_measured and stream.finish_reason != "cancelled":
+            end_s = loop.time()
+            measures.e2e_s.append(end_s - start_s)
+            if num_read > 1:
+                measures.tpot_s.append((last_s - first_s) / (num_read - 1))
+
+    # leaving
+
+    def _prepare_to_leave(self) -> None:
+        leave = self._leave
+        if leave is None:
+            return
+        if leave.point == "waiting":
+            if leave.fraction < 0.5:
+                self._go()
+            else:
+                self._go_later(leave.fraction * self._crowd.config.cost.seconds(0))
+        elif leave.point in ("prefill", "pass"):
+            self._crowd.log.watch(self._stream.seq, self._see_pass)
+
+    def _see_pass(self, num_tokens: int) -> None:
+        """Leave when the pass to leave in begins, or a part of its time later."""
+        assert self._leave is not None
+        self._num_passes += 1
+        if self._leave.point == "prefill":
+            if self._num_passes == 1:
+                self._go_later(0)
+        elif self._num_passes == 2 + self._leave.num_tokens // 4:
+            self._go_later(self._leave.fraction * self._crowd.config.cost.seconds(num_tokens))
+
+    def _tokens_to_leave_after(self) -> int | None:
+        leave = self._leave
+        if leave is None or leave.point not in ("tokens", "between"):
+            return None
+        return max(1, min(leave.num_tokens, self._client.request.max_tokens - 1))
+
+    async def _leaves_its_loop(self) -> bool:
+        """Leave from inside the loop over the stream; True where the loop is to be broken out of."""
+        assert self._leave is not None
+        if self._leave.point == "between":
+            self._go_later(self._leave.fraction * self._crowd.config.cost.seconds(0))
+            return False
+        self._has_left = True
+        match self._leave.way:
+            case "break":
+                return True
+            case "raise":
+                raise _Left
+            case "cancel":
+                await self._stream.cancel()
+            case "task":
+                self._go()
+        return False
+
+    def _go_later(self, delay_s: float) -> None:
+        self._timer = self._loop.call_later(delay_s, self._go)
+
+    def _go(self) -> None:
+        """Leave from outside the loop over the stream, which may be waiting."""
+        assert self._leave is not None
+        assert self._task is not None
+        self._has_left = True
+        if self._leave.way in ("cancel", "break"):
+            self._group.create_task(self._stream.cancel())
+        else:
+            self._task.cancel()
+
+
+def describe(client: Client) -> str:
+    """Name a request so that it can be found again."""
+    return f"request {client.request.id} (its seed {client.request.seed})"

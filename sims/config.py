@@ -1,0 +1,117 @@
+"""All that a simulation is a function of."""
+
+from typing import Literal
+
+import msgspec
+
+from scheduler import EngineConfig
+from sims.arrivals import Closed, Open, Recorded
+from sims.errors import SimError
+from sims.leaving import Leaving
+from sims.lengths import Lengths
+from sims.prompts import Prompts
+from spec import Rule
+
+Clock = Literal["virtual", "wall"]
+
+
+class FakeTarget(msgspec.Struct, frozen=True):
+    """The fake target: `vocab` ids, logits of the last `order` tokens, spread over `[0, sharp)`."""
+
+    vocab: int = 256
+    order: int = 1
+    sharp: float = 100.0
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """What a forward pass takes in virtual time: `overhead_ms + per_token_us * tokens`."""
+
+    overhead_ms: float = 5.0
+    per_token_us: float = 20.0
+
+    def seconds(self, num_tokens: int) -> float:
+        """Seconds of a pass over `num_tokens` tokens."""
+        return self.overhead_ms / 1e3 + self.per_token_us / 1e6 * num_tokens
+
+
+class SimConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """A simulation: the engine, its traffic and its clock. In virtual time, equal ones give equal reports.
+
+    Requests come from `trace` or `replay` (paths), or are made up. `requests` bounds their number; None is all of a
+    file's, 2,000 otherwise. Each request takes one of `temperatures`, one of `tenants` (they share no prefixes) and
+    one of `priorities` levels. `compare` of the requests are held against the one-sequence loop afterwards.
+    """
+
+    seed: int = 0
+    requests: int | None = None
+    clock: Clock = "virtual"
+    engine: EngineConfig = EngineConfig()
+    target: FakeTarget = FakeTarget()
+    arrivals: Closed | Open | Recorded = Closed()
+    prompt_tokens: Lengths = Lengths(96, 1536, 0.6)
+    output_tokens: Lengths = Lengths(64, 1024, 0.6)
+    prompts: Prompts = Prompts()
+    temperatures: tuple[float, ...] = (0.0, 0.8)
+    verify: Rule = "resample"
+    tenants: int = 1
+    priorities: int = 1
+    leaving: Leaving = Leaving()
+    cost: Cost = Cost()
+    compare: int = 500
+    trace: str | None = None
+    replay: str | None = None
+
+    def __post_init__(self) -> None:
+        shares = {
+            "cancel_rate": self.leaving.cancel_rate,
+            "slow_rate": self.leaving.slow_rate,
+            "repetition": self.prompts.repetition,
+            "shared_rate": self.prompts.shared_rate,
+        }
+        for field, share in shares.items():
+            if not 0 <= share <= 1:
+                raise SimError(f"{field} is {share}: a share in [0, 1]")
+        at_least_one = {
+            "requests": 1 if self.requests is None else self.requests,
+            "vocab": self.target.vocab,
+            "order": self.target.order,
+            "tenants": self.tenants,
+            "priorities": self.priorities,
+            "num_shared": self.prompts.num_shared,
+        }
+        if isinstance(self.arrivals, Closed):
+            at_least_one["concurrency"] = self.arrivals.concurrency
+        for field, count in at_least_one.items():
+            if count < 1:
+                raise SimError(f"{field} is {count}: an integer >= 1")
+        not_negative = {
+            "seed": self.seed,
+            "compare": self.compare,
+            "shared_tokens": self.prompts.shared_tokens,
+            "slow_delay_ms": self.leaving.slow_delay_ms,
+            "overhead_ms": self.cost.overhead_ms,
+            "per_token_us": self.cost.per_token_us,
+            **{"vanish_at_s": at_s for at_s in self.leaving.vanish_at_s if at_s < 0},
+        }
+        if isinstance(self.arrivals, Open):
+            not_negative["burstiness"] = self.arrivals.burstiness
+        for field, number in not_negative.items():
+            if not 0 <= number < 2**64:
+                raise SimError(f"{field} is {number}: a finite number >= 0")
+        positive = {
+            "sharp": self.target.sharp,
+            "overhead_ms and per_token_us": self.cost.seconds(1),
+            **({"rate": self.arrivals.rate} if isinstance(self.arrivals, Open) else {}),
+            **({"speedup": self.arrivals.speedup} if isinstance(self.arrivals, Recorded) else {}),
+        }
+        for field, number in positive.items():
+            if not 0 < number < 2**64:
+                raise SimError(f"{field} is {number}: a finite number > 0")
+        if self.trace is not None and self.replay is not None:
+            raise SimError("trace and replay are both given: one source of requests")
+        if isinstance(self.arrivals, Recorded) and self.trace is None:
+            raise SimError("arrivals are recorded: only a trace has times of its own")
+        if self.replay is not None and any(self.temperatures):
+            raise SimError(f"temperatures are {self.temperatures}: a recording is greedy, 0 only")
+        if not self.temperatures:
+            raise SimError("temperatures is empty: at least one")
