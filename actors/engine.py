@@ -17,7 +17,7 @@ from actors.stats import EngineStats
 from actors.stream import OpenStreams, Stream
 from actors.supervisor import Supervisor
 from models import Model
-from scheduler import EngineConfig, Request, RequestError, check_request
+from scheduler import EngineConfig, PassCost, Request, RequestError, check_request
 
 
 class EngineFailed(RuntimeError):
@@ -37,11 +37,17 @@ class Engine:
                 ...
 
     Leaving the block cancels whatever is open; every block is back then. `tap` sees every message; `run_pass` says
-    where a pass runs (a worker thread).
+    where a pass runs (a worker thread); `pass_cost` lets an adaptive engine feed only the drafts that pay.
     """
 
     def __init__(
-        self, model: Model, config: EngineConfig, *, tap: Tap | None = None, run_pass: RunPass = in_thread
+        self,
+        model: Model,
+        config: EngineConfig,
+        *,
+        tap: Tap | None = None,
+        run_pass: RunPass = in_thread,
+        pass_cost: PassCost | None = None,
     ) -> None:
         self.config = config
         self.failure: str | None = None
@@ -52,7 +58,9 @@ class Engine:
         self._is_open = False
         self._blocks = BlockManager(config, tap)
         self._runner = ModelRunner(model, config, tap, run_pass)
-        self._scheduler = SchedulerActor(config, self._max_model_len, self._streams, self._blocks, self._runner, tap)
+        self._scheduler = SchedulerActor(
+            config, self._max_model_len, self._streams, self._blocks, self._runner, tap, pass_cost
+        )
         self._supervisor = Supervisor(config.max_restarts, config.restart_period_s)
         self._tasks = anyio.create_task_group()
         self._scopes: list[anyio.CancelScope] = []

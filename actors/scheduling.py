@@ -27,7 +27,7 @@ from actors.messages import (
 from actors.runner import ModelRunner
 from actors.stats import Counters
 from actors.stream import OpenStreams
-from scheduler import EngineConfig, FinishReason, Plan, Planned, Scheduler, Sequence, State
+from scheduler import EngineConfig, FinishReason, PassCost, Plan, Planned, Scheduler, Sequence, State
 
 
 class SchedulerActor(Actor):
@@ -41,15 +41,17 @@ class SchedulerActor(Actor):
         blocks: BlockManager,
         runner: ModelRunner,
         tap: Tap | None,
+        pass_cost: PassCost | None,
     ) -> None:
         super().__init__("scheduler", tap)
+        self._pass_cost = pass_cost
         self._config = config
         self._max_model_len = max_model_len
         self._streams = streams
         self._blocks = blocks
         self._runner = runner
         self.counters = Counters()
-        self.core = Scheduler(config)
+        self.core = Scheduler(config, pass_cost)
         self._live: dict[int, Sequence] = {}
         self._ending: list[tuple[int, FinishReason, str | None]] = []
         self._releases: list[int] = []
@@ -209,10 +211,11 @@ class SchedulerActor(Actor):
                 continue
             if planned.is_round:
                 sequence.rng.state = outcome.rng_state
+            settled = self.core.settle(planned, outcome.tokens)
+            if planned.is_round:
                 counters.num_rounds += 1
                 counters.rounds_by_drafted[len(planned.draft)] += 1
-                counters.rounds_by_accepted[len(outcome.tokens) - 1] += 1
-            settled = self.core.settle(planned, outcome.tokens)
+                counters.rounds_by_accepted[settled.num_accepted] += 1
             commits.append((sequence.seq, settled.verified))
             if settled.emitted:
                 published.append((sequence, settled.emitted, planned, outcome))
@@ -246,7 +249,7 @@ class SchedulerActor(Actor):
     def fail_all(self, error: str) -> None:
         """End every open stream with an error, and forget all that was under way."""
         self.counters.num_failed += len(self._live)
-        self.core = Scheduler(self._config)
+        self.core = Scheduler(self._config, self._pass_cost)
         self._live.clear()
         self._ending.clear()
         self._releases.clear()

@@ -1,5 +1,6 @@
 """Who runs next and with how many tokens. Pure and synchronous: no loop, no clock, no pool of its own."""
 
+from scheduler.adaptive import PassCost
 from scheduler.config import NO_DRAFTS, EngineConfig
 from scheduler.core import Plan, Planned, Scheduler, Settled
 from scheduler.errors import RequestError
@@ -12,6 +13,7 @@ __all__ = [
     "NO_DRAFTS",
     "EngineConfig",
     "FinishReason",
+    "PassCost",
     "Plan",
     "Planned",
     "Request",

@@ -23,6 +23,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_waiting: int | None = None
     """Requests that may wait for a place; one more is refused. None: no bound."""
     speculative: SpecConfig = NO_DRAFTS
+    adaptive: bool = True
+    """Where the cost of a pass is known, feed only the drafts that pay; `k` is then the most. Only rounds whose text
+    does not depend on the drafts are cut: greedy ones, and sampled ones with verify="match"."""
     prefix_cache: bool = True
     stream_tokens: int = 256
     """Tokens a client may leave unread before its own sequence pauses."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kvpool import blocks_for
+from scheduler.adaptive import Acceptance, PassCost, share_rows
 from scheduler.config import EngineConfig
 from scheduler.sequence import FinishReason, Sequence
 from scheduler.states import State
@@ -48,18 +49,26 @@ class Plan(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """What a round did to a sequence: `verified` are the tokens now cached, `emitted` those for the client."""
+    """What a pass did for a sequence.
+
+    `verified` are the tokens now cached, `emitted` those for the client, of which the first `num_accepted` had been
+    drafted.
+    """
 
     verified: list[int]
     emitted: list[int]
+    num_accepted: int
     finish_reason: FinishReason | None
 
 
 class Scheduler:
     """Every live sequence, and the policy. `available` is always the blocks that the pool could hand out now."""
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, pass_cost: PassCost | None = None) -> None:
         self.config = config
+        self._pass_cost = pass_cost if config.adaptive else None
+        self._acceptance = Acceptance()  # of all sequences
+        self._is_crowded = False  # somebody waits for a place, not for the token budget
         self.waiting = WaitingQueue()
         self.running: dict[int, Sequence] = {}
         self.parked: dict[int, Sequence] = {}  # preempted while their clients do not read
@@ -82,6 +91,7 @@ class Scheduler:
         One is admitted if the pool could hold its whole context and next round beside what each of the running
         needs for the same and a block to grow. Nobody running: the first always is.
         """
+        self._is_crowded = False
         if not self.waiting:
             return []
         size, limit = self.config.block_tokens, self.config.max_running - len(self.running)
@@ -94,10 +104,12 @@ class Scheduler:
         while len(chosen) < limit and budget > 0 and (sequence := queue.first()) is not None:
             available -= blocks_for(self._whole(sequence), size)
             if available < 0 and (self.running or chosen):
+                self._is_crowded = True
                 break
             queue.remove(sequence)
             chosen.append(sequence)
             budget -= sequence.num_pending
+        self._is_crowded |= len(chosen) >= limit and bool(self.waiting)
         return chosen
 
     def admitted(self, sequence: Sequence, cached: int | None) -> None:
@@ -124,7 +136,7 @@ class Scheduler:
         """Plan the next pass: rounds first, prefill fills what the token budget leaves."""
         self.num_plans += 1
         paused = [s for s in self.running.values() if s.is_paused]
-        if paused and self.waiting.first() is not None:  # who does not read may hold no place that another waits for
+        if paused and self._is_crowded:  # who does not read may hold no place that another waits for
             return Plan([], [max(paused, key=_rank)])
         decodes = [s for s in self.running.values() if s.state is State.DECODE and not s.is_paused]
         feeds, budget = self._rounds(decodes)
@@ -153,6 +165,8 @@ class Scheduler:
         """Give every sequence its round, or, where the budget is short, first to those served longest ago."""
         budget = self.config.max_batch_tokens
         feeds = [Planned(s, 1, s.propose(), True) for s in decodes]
+        if self._pass_cost is not None:
+            feeds = self._worth_feeding(feeds, self._pass_cost)
         total = len(feeds) + sum(len(planned.draft) for planned in feeds)
         if total <= budget:
             return feeds, budget - total
@@ -164,6 +178,15 @@ class Scheduler:
             budget -= planned.num_tokens
             served.append(planned)
         return served, budget
+
+    def _worth_feeding(self, feeds: list[Planned], cost: PassCost) -> list[Planned]:
+        """Cut the drafts that may be cut to what they are expected to gain."""
+        open_ = [i for i, planned in enumerate(feeds) if planned.draft and planned.sequence.may_drop_draft]
+        chances = [feeds[i].sequence.chances(self._acceptance) for i in open_]
+        num_rows = sum(planned.num_tokens for planned in feeds) - sum(map(len, chances))
+        for i, share in zip(open_, share_rows(cost, num_rows, len(feeds), chances), strict=True):
+            feeds[i] = feeds[i]._replace(draft=feeds[i].draft[:share])
+        return feeds
 
     def _without_droppable_drafts(self, feeds: list[Planned], budget: int) -> tuple[list[Planned], int]:
         kept = [planned._replace(draft=[]) if planned.sequence.may_drop_draft else planned for planned in feeds]
@@ -229,18 +252,18 @@ class Scheduler:
         start = sequence.cached
         if not planned.is_round:
             sequence.cached = start + planned.num_pending
-            return Settled(sequence.context[start : sequence.cached], [], None)
-        sequence.draft = None
+            return Settled(sequence.context[start : sequence.cached], [], 0, None)
         emitted, reason = sequence.take(tokens)
+        num_accepted = min(len(tokens) - 1, len(emitted))
         sequence.num_rounds += 1
         sequence.num_drafted += len(planned.draft)
-        sequence.num_accepted += min(len(tokens) - 1, len(emitted))
+        sequence.num_accepted += num_accepted
         verified = sequence.context[start : sequence.cached]
         if reason is not None:
             self.end(sequence, State.FINISHED)
         elif sequence.state is State.PREFILL:
             sequence.move(State.DECODE)
-        return Settled(verified, emitted, reason)
+        return Settled(verified, emitted, num_accepted, reason)
 
     def end(self, sequence: Sequence, state: State) -> None:
         """Let a live sequence end, wherever it stands: the one exit. Its blocks are still to be given back."""

@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 
 from kvpool import blocks_for
+from scheduler.adaptive import Acceptance
 from scheduler.request import Request, num_new_tokens
 from scheduler.states import MOVES, State
 from spec import Drafter, Pcg32, SpecConfig, stream
@@ -24,6 +25,7 @@ class Sequence:
     """
 
     __slots__ = (
+        "acceptance",
         "cached",
         "context",
         "draft",
@@ -59,6 +61,7 @@ class Sequence:
         self.speculative = speculative
         self.drafter: Drafter | None = None
         self.draft: list[int] | None = None
+        self.acceptance: Acceptance | None = None
         self.is_paused = False
         self.last_served = -1
         self.num_rounds = 0
@@ -99,6 +102,13 @@ class Sequence:
             self.draft = self.drafter.propose(min(self.speculative.k, self.room - self.num_emitted - 1))
         return self.draft
 
+    def chances(self, of_all: Acceptance) -> list[float]:
+        """Estimate, for each token of the proposed draft, the chance that this round emits it."""
+        if self.acceptance is None:
+            self.acceptance = Acceptance(of_all)
+        assert self.drafter is not None, "proposed before"
+        return self.acceptance.chances(self.drafter.strength, len(self.propose()))
+
     def num_new_blocks(self, num_tokens: int, block_tokens: int) -> int:
         """Blocks needed to cache `num_tokens` more positions."""
         return blocks_for(self.cached + num_tokens, block_tokens) - blocks_for(self.cached, block_tokens)
@@ -123,5 +133,8 @@ class Sequence:
         self.context += kept
         self.cached = len(self.context) - 1
         if self.drafter is not None:
+            if self.acceptance is not None and self.draft:
+                self.acceptance.learn(self.drafter.strength, self.draft, kept)
             self.drafter.append(kept)
+        self.draft = None
         return kept, reason

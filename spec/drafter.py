@@ -40,6 +40,11 @@ class Drafter:
         else:
             self._index.append(tokens)
 
+    @property
+    def strength(self) -> int:
+        """Tokens of context that the last proposal's first token was found by; 0 where there was none."""
+        return 0 if self._index is None else self._index.strength
+
     def propose(self, k: int) -> list[int]:
         """Draft at most `k` tokens for the context as it stands."""
         return [] if self._index is None or k <= 0 else self._index.propose(k)
@@ -55,6 +60,8 @@ class Drafter:
 
 
 class _Index(Protocol):
+    strength: int
+
     def append(self, tokens: Sequence[int]) -> None: ...
     def propose(self, k: int) -> list[int]: ...
     def truncate(self, length: int) -> None: ...
@@ -67,7 +74,7 @@ class _LookupIndex:
     newest entries can be taken out again. Grams are keyed by their bytes.
     """
 
-    __slots__ = ("_bulk_end", "_ctx", "_grams", "_max_ngram")
+    __slots__ = ("_bulk_end", "_ctx", "_grams", "_max_ngram", "strength")
 
     def __init__(self, ctx: "array[int]", max_ngram: int, min_ngram: int) -> None:
         self._ctx = ctx
@@ -76,6 +83,7 @@ class _LookupIndex:
         self._grams: list[tuple[int, dict[bytes, int], array[int]]] = [
             (n, {}, array("q")) for n in range(max_ngram, min_ngram - 1, -1)
         ]
+        self.strength = 0
         self._bulk_end = 0  # the grams that end here or earlier came in one pass and left no record
 
     def append(self, tokens: Sequence[int]) -> None:
@@ -119,7 +127,9 @@ class _LookupIndex:
             if n < t:
                 start = last.get(suffix[-n * _TOKEN :])
                 if start is not None:
+                    self.strength = n
                     return ctx[start + n : start + n + k].tolist()
+        self.strength = 0
         return []
 
     def truncate(self, length: int) -> None:
@@ -151,9 +161,10 @@ class _NgramIndex:
     token found, so that the newest tokens can be taken out again: the drafted ones are, after every proposal.
     """
 
-    __slots__ = ("_best", "_count", "_ctx", "_orders", "_replaced")
+    __slots__ = ("_best", "_count", "_ctx", "_orders", "_replaced", "strength")
 
     def __init__(self, ctx: "array[int]", n: int) -> None:
+        self.strength = 0
         self._ctx = ctx
         self._orders = range(n - 1, 0, -1)
         self._count: dict[bytes, int] = {}
@@ -183,12 +194,14 @@ class _NgramIndex:
     def propose(self, k: int) -> list[int]:
         ctx = self._ctx
         length = len(ctx)
+        self.strength = 0
         while len(ctx) < length + k:
             t = len(ctx)
             for m in self._orders:
                 if m < t:
                     token = self._best.get(ctx[t - m :].tobytes())
                     if token is not None:
+                        self.strength = self.strength or m
                         break
             else:
                 break

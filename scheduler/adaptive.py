@@ -1,0 +1,116 @@
+"""How many drafted tokens each round is worth: expected tokens against the measured cost of rows.
+
+A drafted row costs what one more row costs the pass, and gains the chance that it is reached and accepted. The
+chances are estimated from rounds that are over, never from the drafted tokens themselves.
+"""
+
+from collections.abc import Sequence
+from typing import Self
+
+import msgspec
+import numpy as np
+
+from scheduler.errors import refuse
+
+_MEMORY = 0.08  # weight of the newest trial
+
+
+class PassCost(msgspec.Struct, frozen=True):
+    """Seconds a pass takes by the number of ids it feeds: linear between measured points and past the last.
+
+    Raises RequestError unless there are two points or more, by rising number of rows, with positive times.
+    """
+
+    num_rows: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.num_rows) != len(self.seconds) or len(self.num_rows) < 2:
+            raise refuse("seconds", self.seconds, f"one for each of num_rows {self.num_rows}, at least two")
+        if any(a >= b for a, b in zip(self.num_rows, self.num_rows[1:], strict=False)) or min(self.seconds) <= 0:
+            raise refuse("num_rows, seconds", (self.num_rows, self.seconds), "rising numbers and positive times")
+
+    @classmethod
+    def linear(cls, overhead_s: float, per_row_s: float) -> Self:
+        """Give the cost of `overhead_s + per_row_s * rows`."""
+        return cls((1, 2), (overhead_s + per_row_s, overhead_s + 2 * per_row_s))
+
+    def of(self, most_rows: int) -> list[float]:
+        """Give the cost of a pass of 0, 1, ..., `most_rows` rows."""
+        rows = np.arange(most_rows + 1)
+        inside = np.interp(rows, self.num_rows, self.seconds)
+        slope = (self.seconds[-1] - self.seconds[-2]) / (self.num_rows[-1] - self.num_rows[-2])
+        beyond = np.maximum(rows - self.num_rows[-1], 0) * max(slope, 0.0)
+        costs: list[float] = (inside + beyond).tolist()
+        return costs
+
+
+class Acceptance:
+    """How often drafts have come true: the first token of one, and a later one whose forerunners did.
+
+    Kept apart by the strength of the match a draft came from: a long n-gram is worth more than a short one.
+    """
+
+    __slots__ = ("_first", "_later", "_of_all")
+
+    def __init__(self, of_all: "Acceptance | None" = None) -> None:
+        self._of_all = of_all
+        self._first: dict[int, float] = {}
+        self._later: dict[int, float] = {}
+
+    def first(self, strength: int) -> float:
+        """Estimate the chance that a draft's first token is accepted."""
+        known = self._first.get(strength)
+        if known is not None:
+            return known
+        return 0.5 if self._of_all is None else self._of_all.first(strength)
+
+    def later(self, strength: int) -> float:
+        """Estimate the chance of a later token whose forerunners were accepted."""
+        known = self._later.get(strength)
+        if known is not None:
+            return known
+        return 0.7 if self._of_all is None else self._of_all.later(strength)
+
+    def chances(self, strength: int, num_drafted: int) -> list[float]:
+        """Estimate, for each token of a draft, the chance that its round emits it."""
+        first, later = self.first(strength), self.later(strength)
+        return [first * later**i for i in range(num_drafted)]
+
+    def learn(self, strength: int, draft: Sequence[int], emitted: Sequence[int]) -> None:
+        """Compare what was proposed, fed or not, with what was emitted, as far as both go."""
+        for i, (drafted, token) in enumerate(zip(draft, emitted, strict=False)):
+            is_true = drafted == token
+            if i == 0:
+                self._first[strength] = _moved(self.first(strength), is_true)
+            else:
+                self._later[strength] = _moved(self.later(strength), is_true)
+            if not is_true:
+                break
+        if self._of_all is not None:
+            self._of_all.learn(strength, draft, emitted)
+
+
+def _moved(rate: float, is_true: bool) -> float:
+    return rate + _MEMORY * (is_true - rate)
+
+
+def share_rows(cost: PassCost, num_rows: int, num_sure: int, chances: Sequence[Sequence[float]]) -> list[int]:
+    """Say how many drafted tokens each draft may feed, to get the most expected tokens per second from the pass.
+
+    It feeds `num_rows` rows and emits `num_sure` tokens in any case. `chances[i][j]` is the chance that token `j` of
+    draft `i` is emitted by its round, not rising in `j`. Rows go where they gain most; none, where none pays.
+    """
+    gains = sorted((-chance, i) for i, draft in enumerate(chances) for chance in draft)
+    costs = cost.of(num_rows + len(gains))
+    expected = float(num_sure)
+    best, best_speed = 0, expected / costs[num_rows]
+    for n, (negative, _) in enumerate(gains, 1):
+        expected -= negative
+        speed = expected / costs[num_rows + n]
+        if speed > best_speed:
+            best, best_speed = n, speed
+    shares = [0] * len(chances)
+    for _, i in gains[:best]:
+        shares[i] += 1
+    return shares
