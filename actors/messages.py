@@ -148,8 +148,8 @@ class StepDone(Message, frozen=True):
 
 
 def encode(message: Message) -> bytes:
-    """Serialise a message (MessagePack), equal messages to equal bytes."""
+    """Serialise a message (MessagePack); the same run gives the same bytes."""
     return _encoder.encode(message)
 
 
-_encoder = msgspec.msgpack.Encoder(order="deterministic")
+_encoder = msgspec.msgpack.Encoder()  # a deterministic order is to be had for keys that are strings only
