@@ -20,9 +20,8 @@ MAY_IMPORT = {
 NOT_SHIPPED = {"tests", "benchmarks"}
 LOOPS_CLOCKS_CHANCE = {"asyncio", "anyio", "threading", "time", "datetime", "random", "secrets", "uuid"}
 OTHER_PROCESSES = {"subprocess", "multiprocessing", "concurrent", "socket"}
-IMPURE = dict.fromkeys(PURE, LOOPS_CLOCKS_CHANCE | OTHER_PROCESSES) | {
-    "models": LOOPS_CLOCKS_CHANCE
-}  # models are loaded
+IMPURE = dict.fromkeys(PURE, LOOPS_CLOCKS_CHANCE | OTHER_PROCESSES)
+IMPURE["models"] = LOOPS_CLOCKS_CHANCE  # a model is loaded, by whatever means
 
 
 def imported(tree, package):

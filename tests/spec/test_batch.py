@@ -111,7 +111,7 @@ def bad_batches():
     rows, rounds = plain_rounds(6, 8, 2)
     yield "a row too many", np.concatenate([rows, rows[:1]]), rounds
     yield "a row too few", rows[:-1], rounds
-    for i, value in ((2, math.nan), (3, math.inf), (6, math.nan), (15, math.nan)):  # rows that are looked at
+    for i, value in ((2, math.nan), (3, math.inf), (6, math.nan), (10, math.nan), (15, math.nan)):  # all looked at
         spoilt = rows.copy()
         spoilt[i] = value
         yield f"{value} in row {i}", spoilt, rounds

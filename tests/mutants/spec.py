@@ -1,0 +1,249 @@
+"""Mistakes to plant in the mathematics of a round."""
+
+from tests.mutants.mutant import Mutant
+
+
+def mistakes(path: str, files: tuple[str, ...], replacements: dict[str, tuple[str, str]]) -> list[Mutant]:
+    """Mutants of one file of `spec`, by name `(old, new)`, that the same test files must notice."""
+    tests = tuple(f"tests/spec/test_{file}.py" for file in files)
+    return [Mutant(name, f"spec/{path}", old, new, tests) for name, (old, new) in replacements.items()]
+
+
+MUTANTS = [
+    *mistakes(
+        "drafts.py",
+        ("drafts",),
+        {
+            "look up the first occurrence instead of the most recent": (
+                "for start in range(t - n - 1, -1, -1):",
+                "for start in range(t - n):",
+            ),
+            "stop the copied tokens at the suffix": (
+                "return list(ctx[start + n : start + n + k])",
+                "return list(ctx[start + n : min(start + n + k, t - n)])",
+            ),
+            "give n-gram ties to the highest id": (
+                "key=lambda token: (-followers[token], token)",
+                "key=lambda token: (-followers[token], -token)",
+            ),
+            "forget the drafted tokens while drafting": ("        grown.append(token)\n", ""),
+        },
+    ),
+    *mistakes(
+        "drafter.py",
+        ("drafter",),
+        {
+            "look up the first occurrence instead of the most recent, in the index": (
+                "                    last[gram] = start\n            ctx.append",
+                "                    last.setdefault(gram, start)\n            ctx.append",
+            ),
+            "stop the copied tokens at the suffix, in the index": (
+                "return ctx[start + n : start + n + k].tolist()",
+                "return ctx[start + n : min(start + n + k, t - n)].tolist()",
+            ),
+            "give n-gram ties to the highest id, in the index": (
+                "times == of_leader and token < leader",
+                "times == of_leader and token > leader",
+            ),
+            "leave drafted tokens in the index": (
+                "        self.truncate(length)\n        return draft",
+                "        return draft",
+            ),
+            "forget older occurrences when the context is cut": (
+                "                        last[gram] = replaced",
+                "                        del last[gram]",
+            ),
+            "skip the grams across the border of a bulk append": ("first = max(0, old - n)", "first = old"),
+        },
+    ),
+    *mistakes(
+        "verify.py",
+        ("verify", "exact_law"),
+        {
+            "blind the penalties to tokens accepted this round": (
+                "        counts.add(token)\n    tokens.append",
+                "    tokens.append",
+            ),
+            "accept with p alone": (
+                "is_accepted = u_accept < (p[drafted] if q is None else p[drafted] / q[i, drafted])",
+                "is_accepted = u_accept < p[drafted]",
+            ),
+            "accept a step with p alone": ("if u_accept < p[x] / q[x]:", "if u_accept < p[x]:"),
+            "take |p - q| for the residual": ("np.maximum(p - q, 0.0)", "np.abs(p - q)"),
+            "resample from p": (
+                "token = sample_dense(drop(p, drafted) if q is None else residual(p, q[i]), u_resample)",
+                "token = sample_dense(p, u_resample)",
+            ),
+            "resample with the accepting uniform": (
+                "token = sample_dense(drop(p, drafted) if q is None else residual(p, q[i]), u_resample)",
+                "token = sample_dense(drop(p, drafted) if q is None else residual(p, q[i]), u_accept)",
+            ),
+            "take the bonus token from the last draft's row": (
+                "tokens.append(sample_dense(_law_of(rows[len(draft)], params, counts), rng.next_f64()))",
+                "tokens.append(sample_dense(_law_of(rows[max(0, len(draft) - 1)], params, counts), rng.next_f64()))",
+            ),
+        },
+    ),
+    *mistakes(
+        "verify.py",
+        ("verify", "known_failures"),
+        {
+            "blind the greedy penalties to tokens accepted this round": ("        counts.add(best)\n", ""),
+        },
+    ),
+    *mistakes(
+        "verify.py",
+        ("verify",),
+        {
+            "accept what has probability 0 at a uniform of 0": (
+                "is_accepted = u_accept < (p[drafted] if q is None else p[drafted] / q[i, drafted])",
+                "is_accepted = u_accept <= (p[drafted] if q is None else p[drafted] / q[i, drafted])",
+            ),
+            "leave the generator moved after an error": ("        rng.state = state\n", ""),
+            "take stochastic drafts in match mode": (
+                'if verify == "match":\n            raise',
+                "if False:\n            raise",
+            ),
+            "read the logprobs off the last rows": (
+                "Scores(rows[: len(tokens)], tokens)",
+                "Scores(rows[-len(tokens) :], tokens)",
+            ),
+            "let a draft be impossible under its own law": ("if law_[drafted] == 0:", "if law_[drafted] < 0:"),
+        },
+    ),
+    *mistakes(
+        "verify.py",
+        ("verify", "golden"),
+        {
+            "draw u_resample on rejection only": (
+                "u_accept, u_resample = rng.next_f64(), rng.next_f64()",
+                "u_accept = rng.next_f64()\n"
+                "            q_drafted = 1.0 if q is None else q[i, drafted]\n"
+                "            u_resample = 0.0 if u_accept < p[drafted] / q_drafted else rng.next_f64()",
+            ),
+            "draw u_resample before u_accept": ("u_accept, u_resample = rng", "u_resample, u_accept = rng"),
+        },
+    ),
+    *mistakes(
+        "verify.py",
+        ("match",),
+        {
+            "draw twice for a token that is matched": (
+                "            token = sample_dense(p, rng.next_f64())\n",
+                "            token = sample_dense(p, (rng.next_f64(), rng.next_f64())[0])\n",
+            ),
+        },
+    ),
+    *mistakes(
+        "batch.py",
+        ("batch",),
+        {
+            "draw u_resample before u_accept in a batch": (
+                "u_accept, u_resample = round_",
+                "u_resample, u_accept = round_",
+            ),
+            "resample from p in a batch": ("    if not rejected:\n", "    if rejected or not rejected:\n"),
+            "move generators in a batch that fails": ("            round_.rng.state = state\n", "            pass\n"),
+        },
+    ),
+    *mistakes(
+        "distribution.py",
+        ("distribution", "known_failures"),
+        {
+            "hold the stop ids back one token too long": (
+                "counts.num_emitted < params.min_tokens",
+                "counts.num_emitted <= params.min_tokens",
+            ),
+        },
+    ),
+    *mistakes(
+        "distribution.py",
+        ("distribution",),
+        {
+            "divide negative logits by the repetition penalty": (
+                "at * params.repetition_penalty)",
+                "at / params.repetition_penalty)",
+            ),
+            "penalise repetitions of the output only": ("self.seen = set(prompt)", "self.seen: set[int] = set()"),
+            "count the prompt for the frequency penalty": ("for token in output:", "for token in [*prompt, *output]:"),
+            "leave out the id that crosses top-p": (
+                "order[: 1 + int(np.count_nonzero(mass[:-1] < top_p))]",
+                "order[: max(1, int(np.count_nonzero(mass < top_p)))]",
+            ),
+            "cut top-p before top-k's mass is renormalised": ("total = p[alive].sum()", "total = 1.0"),
+            "sample the id whose running sum equals the uniform": ('side="right"', 'side="left"'),
+            "fall back to an id without mass": ("int(np.flatnonzero(p)[-1])", "len(p) - 1"),
+        },
+    ),
+    *mistakes(
+        "distribution.py",
+        ("distribution", "verify"),
+        {
+            "give equal logits to the highest id": (
+                "return int(row.argmax())",
+                "return len(row) - 1 - int(row[::-1].argmax())",
+            ),
+        },
+    ),
+    *mistakes(
+        "rng.py",
+        ("distribution",),
+        {
+            "give the draft's stream to a choice": ("return Pcg32(seed, 2 * choice)", "return Pcg32(seed, choice)"),
+        },
+    ),
+    *mistakes(
+        "loop.py",
+        ("generate", "known_failures"),
+        {
+            "keep the KV of rejected drafts": ("target.truncate(len(prompt) + len(output) - 1)", "pass"),
+            "leave the drafts long near max_new": (
+                "drafter.propose(min(cfg.k, room - len(output) - 1))",
+                "drafter.propose(cfg.k)",
+            ),
+            "shorten the drafts by one too few": ("room - len(output) - 1)", "room - len(output))"),
+            "deliver what comes after the end": ("                if reason:\n                    break\n", ""),
+        },
+    ),
+    *mistakes(
+        "loop.py",
+        ("known_failures",),
+        {
+            "look for stop ids at the end of a round only": (
+                "elif token in stops:",
+                "elif token in stops and kept == len(verified.tokens):",
+            ),
+            "test the length before the stop ids": (
+                'elif token in stops:\n                    reason = "stop"\n'
+                '                elif len(output) == room:\n                    reason = "length"\n',
+                'elif len(output) == room:\n                    reason = "length"\n'
+                '                elif token in stops:\n                    reason = "stop"\n',
+            ),
+            "count accepted tokens that were not delivered": ("min(verified.n_accepted, kept)", "verified.n_accepted"),
+            "count the bonus token as accepted": ("min(verified.n_accepted, kept)", "kept"),
+            "end one token before the length limit": (
+                "target.max_model_len - len(prompt) + 1)",
+                "target.max_model_len - len(prompt))",
+            ),
+            "go one position past the length limit": (
+                "target.max_model_len - len(prompt) + 1)",
+                "target.max_model_len - len(prompt) + 2)",
+            ),
+            "let eos be drawn before min_tokens": (
+                "    params = msgspec.structs.replace(params, stop_token_ids=tuple(sorted(stops)))\n",
+                "",
+            ),
+        },
+    ),
+    *mistakes(
+        "loop.py",
+        ("generate",),
+        {
+            "ignore the listener's answer": (
+                "if not on_token(token, logprob):",
+                "if on_token(token, logprob) is None:",
+            ),
+            "draft without the emitted tokens": ("        drafter.append(verified.tokens)\n", ""),
+        },
+    ),
+]
