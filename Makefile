@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 .PHONY: run test lint mutants bench clean
 
 run: $(VENV)/.installed            ## set up, then run the main job
-	$(BIN)/outrider demo
+	$(BIN)/outrider sim
 
 test: $(VENV)/.installed           ## set up, then run the tests
 	$(BIN)/pytest

@@ -2,7 +2,7 @@
 
 from models.checked_kv import KvMismatch
 from models.execution import execute
-from models.fake import FakeModel
+from models.fake import FakeModel, FakeTarget
 from models.protocol import BlockCopy, Chunk, Emission, Model, SelfVerifyingModel
 from models.replay import ReplayModel
 from models.runner_target import RunnerTarget
@@ -12,6 +12,7 @@ __all__ = [
     "Chunk",
     "Emission",
     "FakeModel",
+    "FakeTarget",
     "KvMismatch",
     "Model",
     "ReplayModel",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from models.checked_kv import INCREMENT, MULTIPLIER, CheckedMemory, Window, powers_of
+from models.checked_kv import INCREMENT, MULTIPLIER, CheckedMemory, Window, chained, powers_of
 from models.protocol import BlockCopy, Chunk
 
 
@@ -57,6 +57,18 @@ class FakeModel:
         window = self._memory.extend(chunks)
         return self._rows(self._contexts(window, row_positions(chunks, window)))
 
+    def rows(self, context: Sequence[int], num_rows: int) -> NDArray[np.float32]:
+        """Give the logits after each of the last `num_rows` tokens of a context, from the tokens alone."""
+        ends = range(len(context) - num_rows + 1, len(context) + 1)
+        hashes = [self._hash(context[max(0, end - self.order) : end]) for end in ends]
+        return self._rows(np.array(hashes, np.uint64))
+
+    def _hash(self, tokens: Sequence[int]) -> int:
+        h = self.seed
+        for token in tokens:
+            h = chained(h, token)
+        return h
+
     def _contexts(self, window: Window, rows: NDArray[np.intp]) -> NDArray[np.uint64]:
         """Hash the last tokens before and at each row, oldest first."""
         h = np.full(len(rows), self.seed % 2**64, np.uint64)
@@ -74,6 +86,28 @@ class FakeModel:
         turn = (states >> np.uint64(59)).astype(np.uint32)
         draws = (shifted >> turn) | (shifted << (-turn & np.uint32(31)))
         return (self.sharp * (draws / 2.0**32)).astype(np.float32)
+
+
+class FakeTarget:
+    """A `spec.Target` with a `FakeModel`'s logits and no KV memory at all: what an engine's output is compared with."""
+
+    def __init__(self, model: FakeModel) -> None:
+        self._model = model
+        self._context: list[int] = []
+        self.max_model_len = model.max_model_len
+
+    def cached(self) -> int:
+        """Tokens fed."""
+        return len(self._context)
+
+    def extend(self, ids: Sequence[int]) -> NDArray[np.float32]:
+        """Feed ids; a row per id, float32 `[len(ids), vocab]`."""
+        self._context.extend(ids)
+        return self._model.rows(self._context, len(ids))
+
+    def truncate(self, length: int) -> None:
+        """Forget all but the first `length` tokens."""
+        del self._context[length:]
 
 
 def refuse_trees(chunks: Sequence[Chunk]) -> None:
