@@ -30,17 +30,28 @@ MUTANTS = [
         },
     ),
     *mistakes(
-        "drafter.py",
+        "lookup_index.py",
         ("drafter",),
         {
             "look up the first occurrence instead of the most recent, in the index": (
-                "                    last[gram] = start\n            ctx.append",
-                "                    last.setdefault(gram, start)\n            ctx.append",
+                "                last[gram] = start\n",
+                "                last.setdefault(gram, start)\n",
             ),
             "stop the copied tokens at the suffix, in the index": (
                 "return ctx[start + n : start + n + k].tolist()",
                 "return ctx[start + n : min(start + n + k, t - n)].tolist()",
             ),
+            "forget older occurrences when the context is cut": (
+                "                        last[gram] = before",
+                "                        del last[gram]",
+            ),
+            "skip the grams across the border of a bulk append": ("first = max(0, old - n)", "first = old"),
+        },
+    ),
+    *mistakes(
+        "ngram_index.py",
+        ("drafter",),
+        {
             "give n-gram ties to the highest id, in the index": (
                 "times == of_leader and token < leader",
                 "times == of_leader and token > leader",
@@ -49,11 +60,6 @@ MUTANTS = [
                 "        self.truncate(length)\n        return draft",
                 "        return draft",
             ),
-            "forget older occurrences when the context is cut": (
-                "                        last[gram] = replaced",
-                "                        del last[gram]",
-            ),
-            "skip the grams across the border of a bulk append": ("first = max(0, old - n)", "first = old"),
         },
     ),
     *mistakes(
