@@ -1,5 +1,6 @@
 """`outrider sim`: simulated clients over the engine, and a report of what became of them."""
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ _OUT = click.Path(dir_okay=False, writable=True)
 @click.option("--timeline", "timeline_file", type=_OUT, help="Write Chrome trace events, to open in Perfetto.")
 @click.pass_context
 def sim(
-    ctx: click.Context, json_file: str | None, html_file: str | None, timeline_file: str | None, **options: Any
+    ctx: click.Context, /, json_file: str | None, html_file: str | None, timeline_file: str | None, **options: Any
 ) -> None:
     """Run simulated clients over the engine and report what became of them.
 
@@ -42,23 +43,25 @@ def sim(
     failed or an output is not the one-sequence loop's.
     """
     refuse_without_effect(ctx, sim_options.needs(options))
-    timeline = None if timeline_file is None else Timeline()
     try:
         config = sim_options.read_config(options)
-        with Progress() as progress:
-            report = simulate(config, watch=progress.watch, listener=timeline)
+        with contextlib.ExitStack() as stack:
+            timeline = None
+            if timeline_file is not None:
+                timeline = Timeline(stack.enter_context(Path(timeline_file).open("wb")))
+                stack.callback(timeline.close)
+            progress = stack.enter_context(Progress())
+            report = simulate(config, watch=progress.watch, timeline=timeline)
     except (SimError, RequestError, SpecError) as error:
         raise click.UsageError(str(error), ctx) from None
     if json_file == "-":
         click.echo(msgspec.json.encode(report))
     else:
         print_report(report)
-    if json_file not in (None, "-"):
+    if json_file is not None and json_file != "-":
         Path(json_file).write_bytes(msgspec.json.encode(report))
     if html_file is not None:
         Path(html_file).write_text(page(report), encoding="utf-8")
-    if timeline is not None and timeline_file is not None:
-        timeline.write(Path(timeline_file))
     if report.problems:
         for problem in report.problems[:20]:
             click.echo(f"seed {report.config.seed}: {problem}", err=True)

@@ -1,7 +1,6 @@
 """The options of `outrider sim`, and the simulation they describe."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -45,13 +44,13 @@ def traffic(command: Command) -> Command:
         _option(
             "--prompt-tokens",
             type=_LENGTHS,
-            default="lognormal:96:0.6",
+            default="lognormal:24:0.6",
             help="Prompt lengths: N, LOW-HIGH or lognormal:MEDIAN:SIGMA.",
         ),
-        _option("--output-tokens", type=_LENGTHS, default="lognormal:64:0.6", help="Most tokens to generate."),
+        _option("--output-tokens", type=_LENGTHS, default="lognormal:128:0.5", help="Most tokens to generate."),
         _option("--repetition", type=_SHARE, default=0.5, help="Share of a prompt copied from earlier in it."),
         _option("--shared-rate", type=_SHARE, default=0.5, help="Share of prompts that begin with a shared text."),
-        _option("--shared-tokens", type=_COUNT_OR_0, default=64, help="Length of the shared texts."),
+        _option("--shared-tokens", type=_COUNT_OR_0, default=16, help="Length of the shared texts."),
         _option("--shared-texts", type=_COUNT, default=8, help="How many shared texts there are."),
         _option(
             "--temperature",
@@ -96,7 +95,7 @@ def engine(command: Command) -> Command:
             default="resample",
             help="Rule for sampled rounds; match gives the text that plain sampling gives.",
         ),
-        _option("--blocks", type=_COUNT, default=1536, help="KV blocks in the pool."),
+        _option("--blocks", type=_COUNT, default=512, help="KV blocks in the pool."),
         _option("--block-tokens", type=_COUNT, default=16, help="Positions of a block."),
         _option("--batch-tokens", type=_COUNT, default=2048, help="Most tokens of a pass, drafts included."),
         _option("--max-running", type=_COUNT, default=256, help="Most sequences running at a time."),
@@ -107,7 +106,7 @@ def engine(command: Command) -> Command:
         _option("--stream-tokens", type=_COUNT, default=256, help="Tokens a client may leave unread."),
         _option("--prefix-cache/--no-prefix-cache", default=True, help="Share the blocks of equal beginnings."),
         _option("--audit-every", type=_COUNT, default=64, help="Messages between two full audits of the pool."),
-        _option("--vocab", type=_COUNT, default=256, help="Fake target: token ids."),
+        _option("--vocab", type=_COUNT, default=128, help="Fake target: token ids."),
         _option("--order", type=_COUNT, default=1, help="Fake target: how many last tokens its logits depend on."),
         _option("--sharp", type=_POSITIVE, default=100.0, help="Fake target: spread of its logits."),
     )
@@ -126,7 +125,7 @@ def clock(command: Command) -> Command:
         ),
         _option("--overhead-ms", type=_NUMBER, default=5.0, help="virtual: what a pass takes, whatever is in it."),
         _option("--per-token-us", type=_NUMBER, default=20.0, help="virtual: what it takes more for each token."),
-        _option("--compare", type=_COUNT_OR_0, default=500, help="Requests held against the one-sequence loop."),
+        _option("--compare", type=_COUNT_OR_0, default=250, help="Requests held against the one-sequence loop."),
     )
 
 

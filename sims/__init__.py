@@ -1,0 +1,1 @@
+"""Simulations: workloads, traces, virtual time, clients that leave, and reports."""

@@ -95,7 +95,7 @@ class Crowd:
             task.cancel()
 
 
-class _Left(Exception):  # noqa: N818  # a way of leaving, not an error
+class _Left(Exception):
     """What a client raises that leaves by an exception."""
 
 

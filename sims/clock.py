@@ -27,7 +27,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(_JumpingSelector(self))
         self._clock_resolution = math.ulp(0.0)
         if seed is not None:
-            self._ready = _Shuffled(random.Random(seed))
+            self._ready: deque[Any] = _Shuffled(random.Random(seed))
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""

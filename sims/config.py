@@ -18,7 +18,7 @@ Clock = Literal["virtual", "wall"]
 class FakeTarget(msgspec.Struct, frozen=True):
     """The fake target: `vocab` ids, logits of the last `order` tokens, spread over `[0, sharp)`."""
 
-    vocab: int = 256
+    vocab: int = 128
     order: int = 1
     sharp: float = 100.0
 
@@ -48,8 +48,8 @@ class SimConfig(msgspec.Struct, frozen=True, kw_only=True):
     engine: EngineConfig = EngineConfig()
     target: FakeTarget = FakeTarget()
     arrivals: Closed | Open | Recorded = Closed()
-    prompt_tokens: Lengths = Lengths(96, 1536, 0.6)
-    output_tokens: Lengths = Lengths(64, 1024, 0.6)
+    prompt_tokens: Lengths = Lengths(24, 384, 0.6)
+    output_tokens: Lengths = Lengths(128, 2048, 0.5)
     prompts: Prompts = Prompts()
     temperatures: tuple[float, ...] = (0.0, 0.8)
     verify: Rule = "resample"
@@ -57,7 +57,7 @@ class SimConfig(msgspec.Struct, frozen=True, kw_only=True):
     priorities: int = 1
     leaving: Leaving = Leaving()
     cost: Cost = Cost()
-    compare: int = 500
+    compare: int = 250
     trace: str | None = None
     replay: str | None = None
 
@@ -91,7 +91,7 @@ class SimConfig(msgspec.Struct, frozen=True, kw_only=True):
             "slow_delay_ms": self.leaving.slow_delay_ms,
             "overhead_ms": self.cost.overhead_ms,
             "per_token_us": self.cost.per_token_us,
-            **{"vanish_at_s": at_s for at_s in self.leaving.vanish_at_s if at_s < 0},
+            "vanish_at_s": min(self.leaving.vanish_at_s, default=0.0),
         }
         if isinstance(self.arrivals, Open):
             not_negative["burstiness"] = self.arrivals.burstiness

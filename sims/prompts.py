@@ -18,7 +18,7 @@ class Prompts(msgspec.Struct, frozen=True):
 
     repetition: float = 0.5
     shared_rate: float = 0.5
-    shared_tokens: int = 64
+    shared_tokens: int = 16
     num_shared: int = 8
 
     def draw(self, rng: np.random.Generator, num_tokens: int, vocab_size: int, seed: int) -> list[int]:

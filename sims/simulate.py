@@ -16,7 +16,7 @@ from sims.clients import Crowd
 from sims.clock import run
 from sims.config import SimConfig
 from sims.gauges import Gauges
-from sims.log import Listener, MessageLog
+from sims.log import MessageLog
 from sims.reference import differences
 from sims.report import (
     Audit,
@@ -32,6 +32,7 @@ from sims.report import (
     Tokens,
     milliseconds_back,
 )
+from sims.timeline import Timeline
 from sims.workload import Workload
 
 T = TypeVar("T")
@@ -56,24 +57,24 @@ class _Run(NamedTuple):
     problems: list[str]
 
 
-def simulate(config: SimConfig, *, watch: Watch | None = None, listener: Listener | None = None) -> Report:
-    """Run a simulation. `watch` is called at every pass, `listener` sees every message.
+def simulate(config: SimConfig, *, watch: Watch | None = None, timeline: Timeline | None = None) -> Report:
+    """Run a simulation. `watch` is called at every pass; `timeline` is given all that happens.
 
     Raises SimError for a file that cannot be used.
     """
     started_s = time.perf_counter()
     workload = Workload(config)
     log = MessageLog(config.engine.num_blocks)
-    if listener is not None:
-        log.listeners.append(listener)
-    main = _run(config, workload, log, watch)
+    main = _run(config, workload, log, watch, timeline)
     outcome = run(main) if config.clock == "virtual" else asyncio.run(main)
     different = differences(outcome.crowd.compared, workload.model(), config.engine)
     report = _report(config, workload, log, outcome, different)
     return msgspec.structs.replace(report, wall_s=time.perf_counter() - started_s)
 
 
-async def _run(config: SimConfig, workload: Workload, log: MessageLog, watch: Watch | None) -> _Run:
+async def _run(
+    config: SimConfig, workload: Workload, log: MessageLog, watch: Watch | None, timeline: Timeline | None
+) -> _Run:
     loop = asyncio.get_running_loop()
     started_s = loop.time()
     passes = _Passes(config)
@@ -81,9 +82,13 @@ async def _run(config: SimConfig, workload: Workload, log: MessageLog, watch: Wa
         crowd = Crowd(config, engine, log)
         gauges = Gauges(engine.stats)
         log.listeners.append(gauges)
+        if timeline is not None:
+            timeline.read = engine.stats
+            log.listeners.append(timeline)
         if watch is not None:
 
-            def look(_time_s: float, _sender: str, _receiver: str, message: Message) -> None:
+            def look(time_s: float, sender: str, receiver: str, message: Message) -> None:
+                del time_s, sender, receiver
                 if isinstance(message, Step):
                     watch(crowd.num_gone, workload.num_requests, engine.stats())
 

@@ -1,16 +1,127 @@
-"""A timeline in Chrome's trace event format: what Perfetto (ui.perfetto.dev) shows."""
+"""A timeline in Chrome's trace event format, for Perfetto: a row per sequence, one for the engine, and counters."""
 
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any, BinaryIO
 
-from actors.messages import Message
+import msgspec
+
+from actors import EngineStats
+from actors.messages import Admit, Admitted, Cancel, Feed, Message, Outcome, Settle, Settled, Step, StepDone, Submit
+
+_ENGINE, _SEQUENCES = 1, 2  # Chrome's processes: groups of rows
+_MARK_SHARE = 0.03  # of a pass: how wide stages are drawn that no message times
+_MOST_MARK_US = 200.0
 
 
 class Timeline:
-    """Listens to the messages and turns them into trace events."""
+    """Turns messages into trace events and writes them to a file as they come; `close` completes it.
+
+    The engine's row has true times. Within a sequence's round, propose, verify and rollback have none of their own
+    (in virtual time they take none), so each is drawn a few per cent of the pass wide, in its order:
+
+        |propose|------------- extend -------------|verify|rollback|
+        Step handed over                           StepDone handed back
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.read: Callable[[], EngineStats] | None = None
+        """Reads the engine's gauges for the counters."""
+        self._file = file
+        self._encode = msgspec.json.Encoder().encode
+        self._separator = b'{"displayTimeUnit":"ms","traceEvents":[\n'
+        self._admitting: list[int] = []
+        self._queued_us: dict[int, tuple[float, str]] = {}
+        self._step: Step | None = None
+        self._outcomes: list[Outcome] = []
+        self._planned_us = self._step_us = self._done_us = 0.0
+        for pid, name in ((_ENGINE, "engine"), (_SEQUENCES, "sequences")):
+            self._put(ph="M", name="process_name", pid=pid, args={"name": name})
+            self._put(ph="M", name="process_sort_index", pid=pid, args={"sort_index": pid})
+        self._put(ph="M", name="thread_name", pid=_ENGINE, tid=0, args={"name": "steps"})
+
+    def close(self) -> None:
+        """Complete the file."""
+        self._file.write(b"\n]}\n")
 
     def __call__(self, time_s: float, sender: str, receiver: str, message: Message) -> None:
         """Take in a message."""
+        now_us = time_s * 1e6
+        match message:
+            case Submit(seq, request):
+                self._queued_us[seq] = (now_us, "queued")
+                self._put(ph="M", name="thread_name", pid=_SEQUENCES, tid=seq, args={"name": request.id})
+            case Admit(candidates):
+                self._admitting = [candidate.seq for candidate in candidates]
+            case Admitted(cached):
+                for seq, num_cached in zip(self._admitting, cached, strict=True):
+                    if num_cached is not None:
+                        since_us, name = self._queued_us.pop(seq)
+                        self._span(seq, name, since_us, now_us, cached_tokens=num_cached)
+            case Step():
+                self._step, self._step_us = message, now_us
+            case StepDone(_, outcomes):
+                self._outcomes, self._done_us = outcomes, now_us
+            case Cancel(seq):
+                self._put(ph="i", name="client left", pid=_SEQUENCES, tid=seq, ts=now_us, s="t")
+            case Settle(_, releases):
+                #   one that is admitted again was preempted; of the others nothing more is heard
+                self._queued_us.update((seq, (now_us, "preempted")) for seq in releases)
+            case Settled():
+                self._settled(now_us)
 
-    def write(self, path: Path) -> None:
-        """Write all events."""
-        path.write_text("{}")
+    def _settled(self, now_us: float) -> None:
+        step, self._step = self._step, None
+        if step is not None and self._outcomes:
+            self._engine_step(step, now_us)
+            for feed, outcome in zip(step.feeds, self._outcomes, strict=True):
+                self._fed(feed, outcome)
+        self._outcomes = []
+        self._planned_us = now_us
+        if self.read is not None:
+            stats = self.read()
+            blocks = {"held": stats.blocks.held, "evictable": stats.blocks.evictable, "free": stats.blocks.free}
+            self._put(ph="C", name="blocks", pid=_ENGINE, ts=now_us, args=blocks)
+            sequences = {"running": stats.num_running, "waiting": stats.num_waiting}
+            self._put(ph="C", name="requests", pid=_ENGINE, ts=now_us, args=sequences)
+
+    def _engine_step(self, step: Step, now_us: float) -> None:
+        num_rounds = sum(feed.round is not None for feed in step.feeds)
+        args = {
+            "step": step.number,
+            "sequences": len(step.feeds),
+            "rounds": num_rounds,
+            "tokens": sum(len(feed.ids) for feed in step.feeds),
+        }
+        for name, start_us, end_us in (
+            ("plan", self._planned_us, self._step_us),
+            ("pass", self._step_us, self._done_us),
+            ("settle", self._done_us, now_us),
+        ):
+            if name == "pass" or end_us > start_us:
+                self._put(ph="X", name=name, pid=_ENGINE, tid=0, ts=start_us, dur=end_us - start_us, args=args)
+
+    def _fed(self, feed: Feed, outcome: Outcome) -> None:
+        start_us, end_us = self._step_us, self._done_us
+        num_fed = len(feed.ids)
+        if feed.round is None:
+            self._span(feed.seq, "prefill", start_us, end_us, tokens=num_fed, start=feed.start)
+            return
+        num_drafted, num_accepted = len(feed.round.draft), max(0, len(outcome.tokens) - 1)
+        num_rejected = num_drafted - num_accepted
+        num_prefilled = num_fed - num_drafted - 1
+        name = "prefill and first round" if num_prefilled else f"round +{len(outcome.tokens)}"
+        self._span(feed.seq, name, start_us, end_us, drafted=num_drafted, accepted=num_accepted, tokens=outcome.tokens)
+        mark_us = min(_MARK_SHARE * (end_us - start_us), _MOST_MARK_US)
+        if num_drafted:
+            self._span(feed.seq, "propose", start_us, start_us + mark_us, draft=feed.round.draft)
+        self._span(feed.seq, "extend", start_us + mark_us, end_us - 2 * mark_us, start=feed.start, fed=num_fed)
+        self._span(feed.seq, "verify", end_us - 2 * mark_us, end_us - mark_us, accepted=num_accepted)
+        if num_rejected:
+            self._span(feed.seq, "rollback", end_us - mark_us, end_us, rejected=num_rejected)
+
+    def _span(self, seq: int, name: str, start_us: float, end_us: float, **args: Any) -> None:
+        self._put(ph="X", name=name, pid=_SEQUENCES, tid=seq, ts=start_us, dur=end_us - start_us, args=args)
+
+    def _put(self, **event: Any) -> None:
+        self._file.write(self._separator + self._encode(event))
+        self._separator = b",\n"

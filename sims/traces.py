@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import zlib
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
@@ -77,10 +78,9 @@ def read_trace(path: Path) -> Trace:
     A row that cannot be used is counted, never an error; SimError for a file of no known format or without any row.
     """
     try:
-        opened = gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
-        with opened as file:
-            text = file.read()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+        content = path.read_bytes()
+        text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise SimError(f"{path} cannot be read: {error}") from None
     trace = _read_csv(path.name, text) if text.lstrip().startswith("TIMESTAMP") else _read_jsonl(path.name, text)
     if not trace.rows:
@@ -130,8 +130,9 @@ def _read_csv(name: str, text: str) -> Trace:
     missing = {"TIMESTAMP", "ContextTokens", "GeneratedTokens"}.difference(reader.fieldnames or ())
     if missing:
         raise SimError(f"{name} has no column {', '.join(sorted(missing))}")
-    rows, unused, num_rows = [], Counter[str](), 0
-    for num_rows, line in enumerate(reader, 1):
+    rows, unused = [], Counter[str]()
+    lines = list(reader)
+    for line in lines:
         try:
             # Seven fractional digits, one more than a datetime takes.
             at_s = (datetime.fromisoformat(line["TIMESTAMP"][:26]) - datetime(2000, 1, 1)).total_seconds()
@@ -143,4 +144,4 @@ def _read_csv(name: str, text: str) -> Trace:
             unused["no prompt or no output"] += 1
         else:
             rows.append(row)
-    return Trace(name, rows, 0, num_rows, dict(unused))
+    return Trace(name, rows, 0, len(lines), dict(unused))
