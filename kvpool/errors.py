@@ -5,5 +5,5 @@ class KvPoolError(ValueError):
     """A call the pool refuses, or a count that does not add up. The pool is as it was before the call."""
 
 
-class OutOfBlocks(KvPoolError):  # noqa: N818 - the name says what happened
+class OutOfBlocks(KvPoolError):
     """Fewer blocks are free or evictable than the call needs. Nothing was taken."""
