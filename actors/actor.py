@@ -32,6 +32,7 @@ class Actor:
         self.mailbox = Mailbox()
         self._tap = tap
         self._in_hand: Envelope | None = None
+        self._untold: ActorCrashed | ActorGivenUp | None = None  # a crash that nobody has been told of
 
     async def run(self) -> None:
         """Take messages until cancelled, one at a time; what `handle` raises ends it."""
@@ -39,6 +40,9 @@ class Actor:
             envelope = self.mailbox.take()
             if envelope is None:
                 await self.mailbox.wait()
+                continue
+            if self._untold is not None and _fail(envelope, self._untold):
+                self._untold = None
                 continue
             self._in_hand = envelope
             answer = await self.handle(envelope.message)
@@ -53,10 +57,14 @@ class Actor:
         """Start again with new state; the mailbox stays."""
 
     def disown(self, error: ActorCrashed | ActorGivenUp) -> None:
-        """Tell whoever waits for an answer that there will be none."""
+        """Tell whoever waits for an answer that there will be none; where nobody waits, whoever asks next is told."""
         envelope, self._in_hand = self._in_hand, None
-        if envelope is not None and envelope.reply is not None and not envelope.reply.done():
-            envelope.reply.set_exception(error)
+        was_told = envelope is not None and _fail(envelope, error)
+        self._untold = None if was_told else error
+        if isinstance(error, ActorGivenUp):
+            self._untold = error
+            while (waiting := self.mailbox.take()) is not None:
+                _fail(waiting, error)
 
     def see(self, sender: str, message: Message) -> None:
         """Show a message for this actor to the tap."""
@@ -65,6 +73,8 @@ class Actor:
 
     async def ask(self, receiver: "Actor", message: Message, kind: type[Answer]) -> Answer:
         """Send a message and wait for its answer. Raises ActorCrashed or ActorGivenUp where there is none."""
+        if isinstance(receiver._untold, ActorGivenUp):
+            raise receiver._untold
         reply: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         receiver.see(self.name, message)
         await receiver.mailbox.put(Envelope(self.name, message, reply))
@@ -77,3 +87,11 @@ class Actor:
     def _answer(self, envelope: Envelope, answer: Message) -> None:
         if envelope.reply is not None and not envelope.reply.done():
             envelope.reply.set_result(answer)
+
+
+def _fail(envelope: Envelope, error: Exception) -> bool:
+    """Give an error for an answer; False where nobody waits for one."""
+    if envelope.reply is None or envelope.reply.done():
+        return False
+    envelope.reply.set_exception(error)
+    return True

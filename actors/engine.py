@@ -1,5 +1,7 @@
 """The facade: submit requests, read streams, look at the numbers."""
 
+import asyncio
+import copy
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
@@ -79,12 +81,19 @@ class Engine:
     ) -> None:
         self._is_open = False
         self._send(Stop())
+        cancelled_again: asyncio.CancelledError | None = None
         with anyio.CancelScope(shield=True):
-            await self._has_stopped.wait()
+            while not self._has_stopped.is_set():
+                try:
+                    await self._has_stopped.wait()
+                except asyncio.CancelledError as cancelled:  # of the task; a shield holds off scopes only
+                    cancelled_again = cancelled
         for scope in self._scopes:
             scope.cancel()
         #   what the body raised goes on as it is, not in a group with what the actors did
         await self._tasks.__aexit__(None, None, None)
+        if cancelled_again is not None:
+            raise cancelled_again
 
     def _start(self, actor: Actor, together: Sequence[Actor], give_up: Callable[[str], None]) -> None:
         """Run an actor under the supervisor. A cancelled engine still stops in order, so that its blocks come back."""
@@ -148,7 +157,7 @@ class Engine:
             blocks=self._blocks.ledger.pool.stats(),
             num_checks=self._blocks.num_checks,
             num_violations=self._blocks.num_violations,
-            counters=self._scheduler.counters,
+            counters=copy.deepcopy(self._scheduler.counters),
         )
 
     def snapshot(self, max_sequences: int) -> Snapshot:

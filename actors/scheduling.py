@@ -63,7 +63,7 @@ class SchedulerActor(Actor):
 
     async def run(self) -> None:
         """Tick until stopped and nothing is open."""
-        while not (self._is_stopping and not self._live and not self._ending):
+        while not self._is_stopping or self._live or self._ending or len(self.mailbox):
             await self.tick()
 
     async def tick(self) -> None:
@@ -84,6 +84,9 @@ class SchedulerActor(Actor):
 
     def _take(self, message: Message) -> None:
         match message:
+            case Submit(seq, _) if not self._streams.is_open(seq):  # it has ended, with all others, on its way here
+                self._last_seq = seq
+                self._cancelled_unseen.discard(seq)
             case Submit(seq, request):
                 speculative = request.speculative or self._config.speculative
                 sequence = Sequence(seq, request, speculative, self._max_model_len)

@@ -173,6 +173,10 @@ class OpenStreams:
         self._by_seq[stream.seq] = stream
         self._by_id[stream.id] = stream
 
+    def is_open(self, seq: int) -> bool:
+        """Whether the stream of this number has not ended."""
+        return seq in self._by_seq
+
     def admitted(self, seq: int, num_cached_tokens: int) -> None:
         """Tell a stream that its request has left the queue, and what the prefix cache had of it."""
         self._by_seq[seq].num_cached_tokens = num_cached_tokens

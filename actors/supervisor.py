@@ -18,23 +18,29 @@ class Supervisor:
     async def keep(self, actor: Actor, together: Sequence[Actor], give_up: Callable[[str], None]) -> None:
         """Run an actor; when it crashes restart it and those that cannot outlive it.
 
-        Past the intensity, or when an actor it needs was given up, `give_up` is called with the reason, and that is
-        the end of it.
+        Past the intensity, when it cannot be restarted, or when an actor it needs was given up, `give_up` is called
+        with the reason, and that is the end of it.
         """
         while True:
             try:
                 await actor.run()
             except Exception as error:
                 reason = f"{actor.name}: {type(error).__name__}: {error}"
-                if isinstance(error, ActorGivenUp) or self._is_too_often(error):
-                    actor.disown(ActorGivenUp(reason))
-                    give_up(reason)
-                    return
-                for restarted in (actor, *together):
-                    restarted.restart()
-                actor.disown(ActorCrashed(reason))
+                is_over = isinstance(error, ActorGivenUp) or self._is_too_often(error)
             else:
                 return
+            if not is_over:
+                try:
+                    for restarted in (actor, *together):
+                        restarted.restart()
+                except Exception as error:
+                    reason += f"; then, restarting: {type(error).__name__}: {error}"
+                    is_over = True
+            if is_over:
+                actor.disown(ActorGivenUp(reason))
+                give_up(reason)
+                return
+            actor.disown(ActorCrashed(reason))
 
     def _is_too_often(self, error: Exception) -> bool:
         if isinstance(error, ActorCrashed):  # the crash of another, which has been counted

@@ -7,6 +7,7 @@ import asyncio
 from typing import NamedTuple
 
 from actors import Engine, EngineConfig, Request
+from actors.mailbox import Envelope
 from kvpool import blocks_for
 from models import FakeModel, RunnerTarget
 from sims.clock import run
@@ -15,6 +16,7 @@ from spec import SamplingParams, SpecConfig, generate
 __all__ = ["run"]
 
 GREEDY = SamplingParams(temperature=0)
+SAMPLED = SamplingParams(temperature=0.8)
 VOCAB = 8
 MAX_MESSAGES = 100_000  # an engine that spins fails its test instead of spinning on
 PASS_S = 1.0
@@ -89,6 +91,11 @@ class Log:
         return [message for _, _, message in self.messages if isinstance(message, kind)]
 
 
+def post(actor, message):
+    """Put a message into an actor's mailbox past everybody, with nobody waiting for an answer."""
+    actor.mailbox.post(Envelope("test", message))
+
+
 def engine(model=None, run_pass=inline, tap=None, **changes):
     return Engine(model or fake(), config(**changes), tap=tap or Log(), run_pass=run_pass)
 
@@ -127,6 +134,19 @@ def expected(request, config, model=None):
     return Seen(generated.tokens, logprobs, generated.finish_reason)
 
 
+def some_requests():
+    """Greedy and sampled ones, verified by both rules."""
+    return [
+        request(prompt, max_tokens=20, seed=i, params=[SAMPLED, GREEDY][i % 2], verify=verify)
+        for i, (prompt, verify) in enumerate(zip(prompts(6), ["resample", "match"] * 3, strict=True))
+    ]
+
+
+def wholes(running):
+    """What `some_requests` must give."""
+    return [expected(request, running.config) for request in some_requests()]
+
+
 def is_prefix(seen, whole):
     n = len(seen.tokens)
     return seen.tokens == whole.tokens[:n] and seen.logprobs == whole.logprobs[:n]
@@ -143,9 +163,9 @@ def assert_all_back(engine):
 
 
 async def until(condition, turns=10_000):
-    """Give others turns until something holds."""
-    for _ in range(turns):
+    """Give others turns, and a little time now and then, until something holds."""
+    for turn in range(turns):
         if condition():
             return
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.3 if turn % 100 == 99 else 0)
     raise AssertionError("it never came to hold")
