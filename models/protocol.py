@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from spec import Round
+from spec import Round, SpecError
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -77,8 +77,8 @@ class Emission(Protocol):
 class SelfVerifyingModel(Model, Protocol):
     """A model that verifies where its results are, and never makes a row of logits."""
 
-    def forward_and_verify(self, chunks: Sequence[Chunk], rounds: Sequence[Round]) -> Sequence[Emission]:
+    def forward_and_verify(self, chunks: Sequence[Chunk], rounds: Sequence[Round]) -> Sequence[Emission | SpecError]:
         """Do a pass and verify its rounds, one for each chunk with `num_rows > 0`, in the order of the chunks.
 
-        Raises ValueError for a round it cannot verify.
+        A round it cannot verify gets an error in place of tokens, and disturbs no other.
         """

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from models.checked_kv import CheckedMemory, chained, checksum
 from models.fake import refuse_trees, row_positions
 from models.protocol import BlockCopy, Chunk
-from spec import Round
+from spec import Round, SpecError
 
 _OFF_RECORD = 0  # what comes after a context that no record has
 
@@ -75,17 +75,13 @@ class ReplayModel:
         rows[np.arange(len(best)), best] = 0.0
         return rows
 
-    def forward_and_verify(self, chunks: Sequence[Chunk], rounds: Sequence[Round]) -> list[Recited]:
+    def forward_and_verify(self, chunks: Sequence[Chunk], rounds: Sequence[Round]) -> list[Recited | SpecError]:
         """Do a pass and verify its rounds, one for each chunk that wants rows, without making the rows.
 
-        Raises ValueError for a round that is not plain greedy.
+        A round that is not plain greedy gets an error in place of tokens.
         """
-        for i, round_ in enumerate(rounds):
-            params = round_.params
-            if not params.is_greedy or not params.leaves_logits_alone or round_.draft_probs is not None:
-                raise ValueError(f"round {i}: a recording knows temperature 0 without penalties only, not {params}")
         best = iter(self._best(chunks).tolist())
-        recited = []
+        recited: list[Recited | SpecError] = []
         for round_ in rounds:
             tokens: list[int] = []
             is_accepted = True
@@ -94,7 +90,11 @@ class ReplayModel:
                 if is_accepted:
                     tokens.append(recorded)
                     is_accepted = recorded == drafted
-            recited.append(Recited(tokens, [0.0] * len(tokens)))
+            params = round_.params
+            if params.is_greedy and params.leaves_logits_alone and round_.draft_probs is None:
+                recited.append(Recited(tokens, [0.0] * len(tokens)))
+            else:
+                recited.append(SpecError(f"a recording knows temperature 0 without penalties only, not {params}"))
         return recited
 
     def _best(self, chunks: Sequence[Chunk]) -> NDArray[np.intp]:
