@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from models.kernels.packing import BLOCK_INPUTS, LANES, pack_all
+from models.kernels.packing import BLOCK_INPUTS, LANES, TILE_OUTPUTS, pack_all
 from models.kernels.passes import NUM_STAGES, Packed, Private, Shared, Sizes, run_pass
-from models.kernels.product import GROUP_TILES, MAX_ROWS
+from models.kernels.product import MAX_ROWS
 from models.kernels.stages import CLAIM_STRIDE
 from models.paged_kv import PagedKv, Pass, flatten
 from models.protocol import BlockCopy, Chunk
@@ -122,8 +122,8 @@ class FastLlama:
             panel=room(threads, rows * longest),
             sums=room(threads, rows * longest // BLOCK_INPUTS),
             line=room(threads, longest),
-            out=room(threads, GROUP_TILES * MAX_ROWS * LANES),
-            up=room(threads, GROUP_TILES * MAX_ROWS * LANES),
+            out=room(threads, MAX_ROWS * TILE_OUTPUTS),
+            up=room(threads, MAX_ROWS * TILE_OUTPUTS),
             scores=room(threads, group * _up(config.max_model_len, LANES)),
             heads=room(threads, group * (sizes.padded_head + 1)),
         )

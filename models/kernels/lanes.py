@@ -6,7 +6,7 @@ processor has.
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -78,6 +78,12 @@ class Lanes:
         """Load one float."""
         return self.b.load(self.at(base, offset))
 
+    def prefetch(self, base: Any, offset: Any) -> None:
+        """Ask for the cache line of byte `offset` of `base`, which need not exist."""
+        kind = ir.FunctionType(ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
+        function = cgutils.get_or_insert_function(self.b.module, kind, "llvm.prefetch.p0")
+        self.b.call(function, [self.at(base, offset, I8), I32(0), I32(3), I32(1)])
+
     def splat(self, value: Any) -> Any:
         """Spread a float over all lanes."""
         if isinstance(value, float):
@@ -103,6 +109,19 @@ class Lanes:
             other = INTS([(i + width) % LANES for i in range(LANES)])
             vector = join(vector, self.b.shuffle_vector(vector, vector, other))
         return self.b.extract_element(vector, I32(0))
+
+    def fold_all(self, vectors: Sequence[Any]) -> Any:
+        """Sum the lanes of sixteen vectors into one; lane `i` has the bits of `fold(vectors[i])` by addition."""
+        width = LANES
+        while width > 1:
+            width //= 2
+            lows = INTS([i // width * 2 * width + i % width for i in range(LANES)])
+            highs = INTS([i // width * 2 * width + i % width + width for i in range(LANES)])
+            vectors = [
+                self.b.fadd(self.b.shuffle_vector(a, b, lows), self.b.shuffle_vector(a, b, highs))
+                for a, b in zip(vectors[0::2], vectors[1::2], strict=True)
+            ]
+        return vectors[0]
 
     def larger(self, left: Any, right: Any) -> Any:
         """Take the larger of each pair."""

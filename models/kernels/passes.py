@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from models.kernels.digest import SOURCES
 from models.kernels.lanes import numba
-from models.kernels.packing import LANES
-from models.kernels.product import GROUP_TILES, multiply_group
+from models.kernels.packing import BLOCK_INPUTS, LANES, STRIPS, TILE_OUTPUTS
+from models.kernels.product import multiply_tile
 from models.kernels.rows import exponentiate, gate_tile, mix_values, score_keys
 from models.kernels.stages import fill_panel, fill_panel_normed, items, num_parts
 
@@ -79,35 +79,33 @@ class Private(NamedTuple):
     heads: _F32
 
 
-def _multiply(packed: Any, matrix: Any, item: Any, first: Any, width: Any, panel: Any, sums: Any, out: Any) -> Any:
-    """Multiply rows `first` to `first + width` by one item of a matrix; gives the item's number of tiles."""
-    blocks, block_bytes = matrix[3], matrix[4]
-    tiles = min(GROUP_TILES, matrix[2] - item * GROUP_TILES)
-    at = matrix[0] + item * GROUP_TILES * blocks * block_bytes
-    panel_at, sums_at = first * blocks * 32, first * blocks
-    multiply_group(matrix[1], width, panel, panel_at, sums, sums_at, packed.memory, at, tiles, blocks, out)
-    return tiles
+def _multiply(packed: Any, matrix: Any, tile: Any, first: Any, width: Any, panel: Any, sums: Any, out: Any) -> None:
+    """Multiply rows `first` to `first + width` by one tile of a matrix."""
+    kind, blocks, block_bytes = matrix[1], matrix[3], matrix[4]
+    at = matrix[0] + tile * blocks * block_bytes
+    panel_at, sums_at = first * blocks * BLOCK_INPUTS, first * blocks
+    multiply_tile(kind, width, panel, panel_at, sums, sums_at, packed.memory, at, blocks, out)
 
 
 def _qkv_item(
     packed: Any, matrices: Any, layer: Any, item: Any, rows: Any, qkv: Any, panel: Any, sums: Any, out: Any
 ) -> None:
     column, which = 0, Q
-    while item >= num_items(matrices[which]):
-        item -= num_items(matrices[which])
+    while item >= matrices[which, 2]:
+        item -= matrices[which, 2]
         column += matrices[which, 5]
         which += 1
     parts = num_parts(rows)
     for part in range(parts):
         first, end = part * rows // parts, (part + 1) * rows // parts
         width = end - first
-        tiles = multiply(packed, matrices[which], item, first, width, panel, sums, out)
-        for tile in range(tiles):
-            output = (item * GROUP_TILES + tile) * LANES
+        multiply(packed, matrices[which], item, first, width, panel, sums, out)
+        for strip in range(STRIPS):
+            output = item * TILE_OUTPUTS + strip * LANES
             for row in range(width):
                 for lane in range(min(LANES, matrices[which, 5] - output)):
                     to = column + output + lane
-                    qkv[first + row, to] = out[(tile * width + row) * LANES + lane] + packed.biases[layer, to]
+                    qkv[first + row, to] = out[(strip * width + row) * LANES + lane] + packed.biases[layer, to]
 
 
 def _add_item(packed: Any, matrix: Any, item: Any, rows: Any, x: Any, panel: Any, sums: Any, out: Any) -> None:
@@ -116,12 +114,12 @@ def _add_item(packed: Any, matrix: Any, item: Any, rows: Any, x: Any, panel: Any
     for part in range(parts):
         first, end = part * rows // parts, (part + 1) * rows // parts
         width = end - first
-        tiles = multiply(packed, matrix, item, first, width, panel, sums, out)
-        for tile in range(tiles):
-            output = (item * GROUP_TILES + tile) * LANES
+        multiply(packed, matrix, item, first, width, panel, sums, out)
+        for strip in range(STRIPS):
+            output = item * TILE_OUTPUTS + strip * LANES
             for row in range(width):
                 for lane in range(min(LANES, matrix[5] - output)):
-                    x[first + row, output + lane] += out[(tile * width + row) * LANES + lane]
+                    x[first + row, output + lane] += out[(strip * width + row) * LANES + lane]
 
 
 def _gate_item(
@@ -131,12 +129,12 @@ def _gate_item(
     for part in range(parts):
         first, end = part * rows // parts, (part + 1) * rows // parts
         width = end - first
-        tiles = multiply(packed, matrices[GATE], item, first, width, panel, sums, out)
+        multiply(packed, matrices[GATE], item, first, width, panel, sums, out)
         multiply(packed, matrices[UP], item, first, width, panel, sums, up)
-        for tile in range(tiles):
-            output = (item * GROUP_TILES + tile) * LANES
+        for strip in range(STRIPS):
+            output = item * TILE_OUTPUTS + strip * LANES
             for row in range(width):
-                at = (tile * width + row) * LANES
+                at = (strip * width + row) * LANES
                 gate_tile(out, at, up, at)
                 for lane in range(min(LANES, matrices[GATE, 5] - output)):
                     gated[first + row, output + lane] = out[at + lane]
@@ -147,12 +145,12 @@ def _logits_item(packed: Any, matrix: Any, item: Any, rows: Any, logits: Any, pa
     for part in range(parts):
         first, end = part * rows // parts, (part + 1) * rows // parts
         width = end - first
-        tiles = multiply(packed, matrix, item, first, width, panel, sums, out)
-        for tile in range(tiles):
-            output = (item * GROUP_TILES + tile) * LANES
+        multiply(packed, matrix, item, first, width, panel, sums, out)
+        for strip in range(STRIPS):
+            output = item * TILE_OUTPUTS + strip * LANES
             for row in range(width):
                 for lane in range(min(LANES, matrix[5] - output)):
-                    logits[first + row, output + lane] = out[(tile * width + row) * LANES + lane]
+                    logits[first + row, output + lane] = out[(strip * width + row) * LANES + lane]
 
 
 def _turn_row(packed: Any, sizes: Any, fed: Any, row: Any, shared: Any, keys: Any, values: Any) -> None:
@@ -210,7 +208,6 @@ def _attend(
             shared.mixed[row, (first_head + member) * sizes.head_dim + i] = mixed
 
 
-num_items = numba.njit(lambda matrix: (matrix[2] + GROUP_TILES - 1) // GROUP_TILES)
 _inlined = numba.njit(nogil=True, error_model="numpy")
 multiply = _inlined(_multiply)
 qkv_item, add_item, gate_item, logits_item = map(_inlined, (_qkv_item, _add_item, _gate_item, _logits_item))
@@ -234,7 +231,7 @@ def _compile(sources: int) -> Any:
             matrices = packed.matrices[layer * NUM_MATRICES : (layer + 1) * NUM_MATRICES]
 
             fill_panel_normed(shared.x, all_rows, sizes.dim, sizes.norm_eps, packed.norms[2 * layer], line, panel, sums)
-            total = num_items(matrices[Q]) + num_items(matrices[K]) + num_items(matrices[V])
+            total = matrices[Q, 2] + matrices[K, 2] + matrices[V, 2]
             for item in items(claims, first_stage, total, threads):
                 qkv_item(packed, matrices, layer, item, rows, shared.qkv, panel, sums, out)
 
@@ -247,26 +244,26 @@ def _compile(sources: int) -> Any:
                 attend(sizes, fed, row, kv_head, shared, scores, heads, keys[layer], values[layer])
 
             fill_panel(shared.mixed, rows, matrices[O, 3], panel, sums)
-            total = num_items(matrices[O])
+            total = matrices[O, 2]
             for item in items(claims, first_stage + 3, total, threads):
                 add_item(packed, matrices[O], item, rows, shared.x, panel, sums, out)
 
             fill_panel_normed(
                 shared.x, all_rows, sizes.dim, sizes.norm_eps, packed.norms[2 * layer + 1], line, panel, sums
             )
-            total = num_items(matrices[GATE])
+            total = matrices[GATE, 2]
             for item in items(claims, first_stage + 4, total, threads):
                 gate_item(packed, matrices, item, rows, shared.gated, panel, sums, out, up)
 
             fill_panel(shared.gated, rows, matrices[DOWN, 3], panel, sums)
-            total = num_items(matrices[DOWN])
+            total = matrices[DOWN, 2]
             for item in items(claims, first_stage + 5, total, threads):
                 add_item(packed, matrices[DOWN], item, rows, shared.x, panel, sums, out)
 
         if wanted > 0:
             matrix = packed.matrices[-1]
             fill_panel_normed(shared.x, fed.wanted, sizes.dim, sizes.norm_eps, packed.norms[-1], line, panel, sums)
-            total = num_items(matrix)
+            total = matrix[2]
             for item in items(claims, NUM_STAGES * sizes.num_layers, total, threads):
                 logits_item(packed, matrix, item, wanted, logits, panel, sums, out)
         return sources

@@ -7,6 +7,7 @@ from models.kernels.lanes import FLOATS, I32, I64, Lanes, intrinsic, ir, numba
 from models.kernels.packing import BLOCK_INPUTS, LANES
 
 _ZERO = FLOATS([0.0] * LANES)
+_PIECES = 4  # of a value that are summed side by side, so that additions do not wait for one another
 
 
 def _block_sum(lanes: Lanes, array: Any, at: Any) -> Any:
@@ -39,17 +40,30 @@ def _score_keys(
     scores: Any, score_at: Any, score_stride: Any,
 ) -> None:  # fmt: skip
     """Write `scores[head][key]`, the dot products of a group of query heads and a run of keys."""
-    pieces = lanes.b.udiv(head_dim, I64(LANES))
-    with lanes.loop(num_keys) as key, lanes.loop(group) as head:
-        total = lanes.slot(_ZERO)
-        lanes.b.store(_ZERO, total)
-        with lanes.loop(pieces) as piece:
+    whole = lanes.b.udiv(num_keys, I64(LANES))
+
+    def score(head: Any, first: Any, count: int) -> list[Any]:
+        """Multiply one head with `count` keys from `first` on; the lanes are still to be summed."""
+        totals = [lanes.slot(_ZERO) for _ in range(count)]
+        for total in totals:
+            lanes.b.store(_ZERO, total)
+        with lanes.loop(lanes.b.udiv(head_dim, I64(LANES))) as piece:
             offset = lanes.mul(piece, LANES)
             left = lanes.load(q, lanes.add(lanes.add(q_at, lanes.mul(head, head_dim)), offset))
-            right = lanes.load(keys, lanes.add(lanes.add(key_at, lanes.mul(key, key_stride)), offset))
-            lanes.b.store(lanes.fma(left, right, lanes.b.load(total)), total)
-        place = lanes.add(lanes.add(score_at, lanes.mul(head, score_stride)), key)
-        lanes.store(lanes.fold(lanes.b.load(total), lanes.b.fadd), scores, place)
+            for i, total in enumerate(totals):
+                place = lanes.add(lanes.add(key_at, lanes.mul(lanes.add(first, i), key_stride)), offset)
+                lanes.b.store(lanes.fma(left, lanes.load(keys, place), lanes.b.load(total)), total)
+        return [lanes.b.load(total) for total in totals]
+
+    with lanes.loop(group) as head:
+        row_at = lanes.add(score_at, lanes.mul(head, score_stride))
+        with lanes.loop(whole) as sixteen:
+            first = lanes.mul(sixteen, LANES)
+            lanes.store(lanes.fold_all(score(head, first, LANES)), scores, lanes.add(row_at, first))
+        with lanes.loop(lanes.b.urem(num_keys, I64(LANES))) as rest:
+            key = lanes.add(lanes.mul(whole, LANES), rest)
+            (total,) = score(head, key, 1)
+            lanes.store(lanes.fold(total, lanes.b.fadd), scores, lanes.add(row_at, key))
 
 
 def _exponentiate(lanes: Lanes, scores: Any, at: Any, length: Any) -> Any:
@@ -80,16 +94,30 @@ def _mix_values(
 ) -> None:  # fmt: skip
     """Add a run of values, each times its share, to `out[head][head_dim]`."""
     pieces = lanes.b.udiv(head_dim, I64(LANES))
-    with lanes.loop(pieces) as piece, lanes.loop(group) as head:
-        offset = lanes.mul(piece, LANES)
-        out_at = lanes.add(lanes.mul(head, head_dim), offset)
-        total = lanes.slot(_ZERO)
-        lanes.b.store(lanes.load(out, out_at), total)
+    wide = lanes.b.udiv(pieces, I64(_PIECES))
+
+    def mix(head: Any, piece: Any, count: int) -> None:
+        """Mix `count` pieces of the values, sixteen floats each, from `piece` on."""
+        offsets = [lanes.mul(lanes.add(piece, i), LANES) for i in range(count)]
+        out_at = [lanes.add(lanes.mul(head, head_dim), offset) for offset in offsets]
+        totals = [lanes.slot(_ZERO) for _ in offsets]
+        for total, at in zip(totals, out_at, strict=True):
+            lanes.b.store(lanes.load(out, at), total)
         with lanes.loop(num_keys) as key:
-            share = lanes.scalar(shares, lanes.add(lanes.add(share_at, lanes.mul(head, share_stride)), key))
-            value = lanes.load(values, lanes.add(lanes.add(value_at, lanes.mul(key, value_stride)), offset))
-            lanes.b.store(lanes.fma(lanes.splat(share), value, lanes.b.load(total)), total)
-        lanes.store(lanes.b.load(total), out, out_at)
+            place = lanes.add(lanes.add(share_at, lanes.mul(head, share_stride)), key)
+            share = lanes.splat(lanes.scalar(shares, place))
+            row_at = lanes.add(value_at, lanes.mul(key, value_stride))
+            for total, offset in zip(totals, offsets, strict=True):
+                value = lanes.load(values, lanes.add(row_at, offset))
+                lanes.b.store(lanes.fma(share, value, lanes.b.load(total)), total)
+        for total, at in zip(totals, out_at, strict=True):
+            lanes.store(lanes.b.load(total), out, at)
+
+    with lanes.loop(group) as head:
+        with lanes.loop(wide) as several:
+            mix(head, lanes.mul(several, _PIECES), _PIECES)
+        with lanes.loop(lanes.b.urem(pieces, I64(_PIECES))) as rest:
+            mix(head, lanes.add(lanes.mul(wide, _PIECES), rest), 1)
 
 
 def _fetch_add(lanes: Lanes, array: Any, at: Any, amount: Any) -> Any:
