@@ -98,7 +98,8 @@ class Scheduler:
         budget = self.config.max_batch_tokens
         for running in self.running.values():
             available -= 1 + self._outstanding(running)
-            budget -= 1 if running.state is State.DECODE else running.num_pending
+            if not running.is_paused:
+                budget -= 1 if running.state is State.DECODE else running.num_pending
         chosen: list[Sequence] = []
         queue = self.waiting
         while len(chosen) < limit and budget > 0 and (sequence := queue.first()) is not None:

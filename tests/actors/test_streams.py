@@ -1,0 +1,130 @@
+"""A stream is bounded and has one reader: who reads slowly, or not at all, makes nobody wait but itself."""
+
+import asyncio
+
+import pytest
+
+from spec import SamplingParams
+from tests.actors.harness import (
+    GREEDY,
+    SAMPLED,
+    assert_all_back,
+    engine,
+    expected,
+    lasting,
+    lookup,
+    read,
+    read_all,
+    request,
+    run,
+    some_requests,
+    wholes,
+)
+
+LONG = request(max_tokens=100, params=SamplingParams(), seed=3)
+
+
+@pytest.mark.parametrize("num_read", [0, 1, 7])
+def test_a_client_that_does_not_read_pauses_its_own_sequence_and_no_other(num_read):
+    async def main():
+        async with engine(stream_tokens=8, speculative=lookup(3)) as running:
+            slow = running.submit(LONG)
+            tokens = aiter(slow)
+            seen = [(await anext(tokens)).id for _ in range(num_read)]
+            for _ in range(3):
+                assert await read_all([running.submit(request) for request in some_requests()]) == wholes(running)
+            stats = running.stats()
+            assert (stats.num_paused, slow.finish_reason) == (1, None)
+            assert 8 - 3 <= slow.num_unread <= 8
+            num_steps = stats.counters.num_steps
+            await asyncio.sleep(10)
+            assert running.stats().counters.num_steps == num_steps, "it is not computed for"
+            seen += [token.id async for token in tokens]
+            assert (seen, slow.finish_reason) == (expected(LONG, running.config).tokens, "length")
+            assert running.stats().num_paused == 0
+            assert_all_back(running)
+
+    run(main())
+
+
+@pytest.mark.parametrize(("num_slow", "changes"), [(4, {"num_blocks": 20}), (3, {"max_running": 3}), (6, {})])
+def test_those_who_do_not_read_hold_no_place_that_others_wait_for(num_slow, changes):
+    """Neither a block, nor a running place, nor a share of the token budget."""
+
+    async def main():
+        async with engine(stream_tokens=4, speculative=lookup(3), max_batch_tokens=6, **changes) as running:
+            slow_ones = [request(prompt_of(i), max_tokens=40, params=SamplingParams(), seed=i) for i in range(num_slow)]
+            slow = [running.submit(slow_one) for slow_one in slow_ones]
+            await asyncio.sleep(1)
+            assert running.stats().num_paused == num_slow
+            large = request([1, 2, 3, 4] * 5, max_tokens=40)
+            assert await read(running.submit(large)) == expected(large, running.config)
+            assert await read_all(slow) == [expected(slow_one, running.config) for slow_one in slow_ones]
+            assert_all_back(running)
+
+    run(main())
+
+
+def prompt_of(i):
+    return [i, 1, 2, i, 3]
+
+
+def test_a_paused_client_may_leave():
+    async def main():
+        async with engine(stream_tokens=4, speculative=lookup(3), max_running=1) as running:
+            running_one, parked = running.submit(LONG), None
+            await asyncio.sleep(1)
+            assert running.stats().num_paused == 1
+            parked = running_one
+            other = running.submit(LONG)  # takes its place
+            await asyncio.sleep(1)
+            assert running.stats().num_paused == 2
+            await parked.cancel()
+            await other.cancel()
+            assert_all_back(running)
+            assert running.stats().counters.cancels_by_phase == {"preempted": 1, "decode": 1}
+
+    run(main())
+
+
+def test_a_stream_has_one_reader():
+    async def main():
+        async with engine(run_pass=lasting) as running:
+            stream = running.submit(request())
+            reader = asyncio.create_task(read(stream))
+            await asyncio.sleep(0)
+            with pytest.raises(RuntimeError, match="has a reader already"):
+                await anext(aiter(stream))
+            await asyncio.wait([reader])
+
+    run(main())
+
+
+@pytest.mark.parametrize("params", [GREEDY, SAMPLED])
+def test_tokens_say_their_place_and_whether_they_were_drafted(params):
+    async def main():
+        async with engine() as running:
+            stream = running.submit(request([1, 2, 3] * 4, max_tokens=40, params=params, logprobs=False))
+            tokens = [token async for token in stream]
+            assert [token.index for token in tokens] == list(range(40)) == list(range(stream.num_emitted))
+            assert {token.logprob for token in tokens} == {None}
+            counters = running.stats().counters
+            num_accepted = sum(token.is_accepted for token in tokens)
+            assert 0 < num_accepted == sum(stream.accepted_by_draft) == counters.num_accepted
+            assert stream.num_drafted == counters.num_drafted
+            assert num_accepted + stream.num_rounds >= 40
+
+    run(main())
+
+
+def test_numbers_read_earlier_do_not_change():
+    async def main():
+        async with engine() as running:
+            before = running.stats()
+            assert before.counters.num_submitted == 0
+            await read(running.submit(request()))
+            assert (before.counters.num_submitted, before.counters.num_finished["length"]) == (0, 0)
+            assert sum(before.counters.rounds_by_drafted) == 0
+            assert running.stats().counters.num_finished == {"stop": 0, "length": 1}
+
+    run(main())
