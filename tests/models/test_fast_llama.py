@@ -1,0 +1,151 @@
+import dataclasses
+
+import numpy as np
+import pytest
+
+from models.llama import Llama
+from models.protocol import BlockCopy, Chunk
+from models.weights import LlamaConfig, LlamaWeights, Matrix, tiny_llama
+from tests.models.invariance import (
+    assert_rows_do_not_depend_on_company,
+    assert_runner_target_scores_every_fed_position,
+)
+
+pytest.importorskip("numba", reason="the compiled kernels need numba (outrider[fast])")
+from models.fast_llama import FastLlama
+
+# scales of a block, bits of a weight, what is taken off a weight before it is scaled
+FORMATS = {"Q8_0": (1, 8, 0), "Q4_0": (1, 4, 8), "Q4_1": (2, 4, 0)}
+
+
+def decode_rows(rows, blocks):
+    """Blocks of 32 weights to floats, written from the definition of the formats."""
+    num_scales, bits, taken_off = FORMATS[blocks]
+    each = rows.reshape(len(rows), -1, 2 * num_scales + 4 * bits)
+    scales = np.ascontiguousarray(each[..., : 2 * num_scales]).view(np.float16).astype(np.float32)
+    codes = each[..., 2 * num_scales :]
+    codes = codes.view(np.int8) if bits == 8 else np.concatenate([codes & 15, codes >> 4], axis=-1)
+    floats = scales[..., :1] * (codes.astype(np.float32) - taken_off)
+    return (floats + scales[..., 1:] if num_scales == 2 else floats).reshape(len(rows), -1)
+
+
+def random_matrix(generator, num_outputs, num_inputs, blocks):
+    if blocks in ("F32", "F16"):
+        scale = 1.5 / np.sqrt(num_inputs)
+        dtype = {"F32": np.float32, "F16": np.float16}[blocks]
+        return Matrix((generator.standard_normal((num_outputs, num_inputs)) * scale).astype(dtype))
+    num_scales, bits, _ = FORMATS[blocks]
+    shape = (num_outputs, num_inputs // 32)
+    spread = 1.5 / np.sqrt(num_inputs) / (2**bits / np.sqrt(12))
+    scales = (generator.uniform(0.5, 1.5, (*shape, num_scales)) * spread).astype(np.float16)
+    if num_scales == 2:
+        scales[..., 1] *= -7.5
+    codes = generator.integers(0, 256, (*shape, 4 * bits), np.uint8)
+    data = np.concatenate([scales.view(np.uint8), codes], axis=-1).reshape(num_outputs, -1)
+    return Matrix(data, blocks, lambda rows: decode_rows(rows, blocks))
+
+
+def llama_of(blocks, seed=0):
+    """A llama whose every matrix is in one format; with mixed formats the key matrix is in another."""
+    config = LlamaConfig(
+        vocab_size=150, dim=96, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=24, ffn_dim=160, max_model_len=256
+    )  # fmt: skip
+    generator = np.random.default_rng(seed)
+    formats = {"k": "Q8_0", "other": "Q4_1"} if blocks == "mixed" else {"other": blocks}
+
+    def matrix(name, num_outputs, num_inputs):
+        return random_matrix(generator, num_outputs, num_inputs, formats.get(name, formats["other"]))
+
+    _, tiny = tiny_llama(0)
+    layers = [
+        dataclasses.replace(
+            tiny.layers[0],
+            attention_norm=np.ones(96, np.float32),
+            ffn_norm=generator.uniform(0.5, 1.5, 96).astype(np.float32),
+            q=matrix("q", 96, 96),
+            k=matrix("k", 48, 96),
+            v=matrix("v", 48, 96),
+            o=matrix("o", 96, 96),
+            gate=matrix("gate", 160, 96),
+            up=matrix("up", 160, 96),
+            down=matrix("down", 96, 160),
+            qkv_bias=generator.standard_normal(192).astype(np.float32) if blocks == "mixed" else None,
+        )
+        for _ in range(2)
+    ]
+    return config, LlamaWeights(matrix("embedding", 150, 96), layers, np.ones(96, np.float32))
+
+
+@pytest.mark.parametrize("blocks", ["F32", "F16", "Q8_0", "Q4_0", "Q4_1", "mixed"])
+def test_logits_are_those_of_the_numpy_llama(blocks):
+    config, weights = llama_of(blocks)
+    ids = np.random.default_rng(1).integers(0, 150, 90).tolist()
+    rows = []
+    for model in (Llama(config, weights), FastLlama(config, weights)):
+        model.bind(40, 5)
+        model.forward([Chunk(ids=ids[:40], start=0, table=list(range(9, 27)), num_rows=0)])
+        rows.append(model.forward([Chunk(ids=ids[40:], start=40, table=list(range(9, 27)), num_rows=50)]))
+    np.testing.assert_allclose(rows[1], rows[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("block_tokens", [4, 16, 40])
+@pytest.mark.parametrize("blocks", ["F32", "Q4_1", "mixed"])
+def test_rows_do_not_depend_on_batch_or_chunking(blocks, block_tokens):
+    model = FastLlama(*llama_of(blocks))
+    model.bind(80, block_tokens)
+    assert_rows_do_not_depend_on_company(model, 7, max_length=75, block_tokens=block_tokens)
+
+
+def test_odd_sizes_and_untied_output():
+    config, weights = tiny_llama(2, tied=False)
+    fast, plain = FastLlama(config, weights), Llama(config, weights)
+    chunk = Chunk(ids=list(range(70)), start=0, table=list(range(18)), num_rows=70)
+    for model in (fast, plain):
+        model.bind(80, 4)
+    np.testing.assert_allclose(fast.forward([chunk]), plain.forward([chunk]), rtol=1e-4, atol=1e-4)
+    assert_rows_do_not_depend_on_company(fast, 3, max_length=75, block_tokens=4)
+
+
+def test_rows_do_not_depend_on_the_number_of_threads():
+    chunk = Chunk(ids=list(range(100)), start=0, table=list(range(25)), num_rows=100)
+    rows = []
+    for num_threads in (1, 2, 5):
+        model = FastLlama(*llama_of("Q4_1"), num_threads=num_threads)
+        model.bind(25, 4)
+        rows.append(model.forward([chunk]))
+    np.testing.assert_array_equal(rows[1], rows[0])
+    np.testing.assert_array_equal(rows[2], rows[0])
+    with pytest.raises(ValueError, match="num_threads 0"):
+        FastLlama(*tiny_llama(0), num_threads=0)
+
+
+def test_runner_target_scores_every_fed_position():
+    prompt = np.random.default_rng(5).integers(0, 97, 12).tolist() * 3
+    assert_runner_target_scores_every_fed_position(FastLlama(*tiny_llama(1)), prompt, max_new=60)
+
+
+def test_a_copied_block_serves_like_the_one_it_was_copied_from():
+    model = FastLlama(*tiny_llama(0))
+    model.bind(30, 4)
+    ids = [5, 17, 3, 80, 44, 9, 2]
+    whole = model.forward([Chunk(ids=ids, start=0, table=[6, 7], num_rows=7)])
+    model.copy_blocks([BlockCopy(6, 20, 4), BlockCopy(7, 21, 2)])
+    again = model.forward([Chunk(ids=ids[6:], start=6, table=[20, 21], num_rows=1)])
+    np.testing.assert_array_equal(again[0], whole[6])
+    assert model.forward([]).shape == (0, 97)
+
+
+def test_extreme_gates_and_scores_stay_finite():
+    config, weights = tiny_llama(0)
+    large = [
+        dataclasses.replace(layer, q=Matrix(layer.q.dense() * 300), gate=Matrix(layer.gate.dense() * 3000))
+        for layer in weights.layers
+    ]
+    weights = dataclasses.replace(weights, layers=large)
+    chunk = Chunk(ids=list(range(70)), start=0, table=list(range(18)), num_rows=70)
+    rows = []
+    for model in (Llama(config, weights), FastLlama(config, weights)):
+        model.bind(20, 4)
+        rows.append(model.forward([chunk]))
+    assert np.isfinite(rows[1]).all()
+    np.testing.assert_allclose(rows[1], rows[0], rtol=0.02, atol=0.02)
