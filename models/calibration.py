@@ -1,0 +1,30 @@
+"""What a pass costs on this machine, by the number of rows it feeds."""
+
+import statistics
+from collections.abc import Callable, Sequence
+
+from models.protocol import Chunk, Model
+
+ROWS = (1, 2, 3, 5, 9, 17)
+
+
+def measure_pass(
+    model: Model, now: Callable[[], float], *, context: int = 64, repeat: int = 7, rows: Sequence[int] = ROWS
+) -> list[float]:
+    """Time passes of `rows` rows over a context of `context` tokens; median seconds for each.
+
+    The sizes are timed in turn, so that a machine that drifts drifts for all. Binds the model to memory of its own:
+    bind it again before use. `now` is a clock in seconds.
+    """
+    length = context + max(rows)
+    model.bind(1, length)
+    model.forward([Chunk(ids=[0] * context, start=0, table=[0], num_rows=0)])
+    chunks = [[Chunk(ids=[0] * n, start=context, table=[0], num_rows=n)] for n in rows]
+    times: list[list[float]] = [[] for _ in rows]
+    for turn in range(repeat + 1):
+        for taken, chunk in zip(times, chunks, strict=True):
+            start = now()
+            model.forward(chunk)
+            if turn:  # the first warms caches up
+                taken.append(now() - start)
+    return [statistics.median(taken) for taken in times]
