@@ -2,6 +2,11 @@
 
 import click
 
+from cli.chat import chat
+from cli.config import config
+from cli.generate import generate
+from cli.models import models
+from cli.serve import serve
 from cli.sim import sim
 
 
@@ -12,3 +17,8 @@ def main() -> None:
 
 
 main.add_command(sim)
+main.add_command(serve)
+main.add_command(config)
+main.add_command(generate)
+main.add_command(chat)
+main.add_command(models)

@@ -5,7 +5,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from sims.describe import describe_config, verdict
+from sims.describe import describe_config, name_of_phase, verdict
 from sims.report import Latency, Report
 
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -24,7 +24,7 @@ def _sections(report: Report) -> list[RenderableType]:
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bold", no_wrap=True)
     facts.add_column()
-    cancelled = ", ".join(f"{count:,} in {phase.replace('_', ', ')}" for phase, count in report.cancel.by_phase.items())
+    cancelled = ", ".join(f"{count:,} {name_of_phase(phase)}" for phase, count in report.cancel.by_phase.items())
     rows: list[tuple[str, str]] = [
         (
             "requests",
@@ -53,7 +53,7 @@ def _sections(report: Report) -> list[RenderableType]:
             f"{blocks.total:,} of {blocks.block_tokens} tokens, at most {blocks.peak_held:,} held; "
             f"at the end {blocks.free:,} free + {blocks.evictable:,} evictable + {blocks.held:,} held",
         ),
-        ("  held", f"{_sparkline(report.series.held, blocks.total)}  over time"),
+        ("  held", f"{_sparkline(report.series.time_s, report.series.held, blocks.total)}  over time"),
         ("preemptions", f"{report.preemptions:,}" + (f", {report.restarts} restarts" if report.restarts else "")),
         ("cancels", cancelled or "none"),
     ]
@@ -115,7 +115,15 @@ def _share(part: int, whole: int) -> str:
     return f"{part / whole:.1%}" if whole else "none"
 
 
-def _sparkline(values: list[float], top: float) -> str:
-    stride = max(1, -(-len(values) // _MOST_POINTS))
-    peaks = [max(values[i : i + stride]) for i in range(0, len(values), stride)]
+def _sparkline(times_s: list[float], values: list[float], top: float) -> str:
+    """Draw the peak of each of equal spans of time, or what was there before where a span has no sample."""
+    first_s, span_s = times_s[0], (times_s[-1] - times_s[0]) or 1.0
+    peaks: list[float] = [0.0] * _MOST_POINTS
+    last, before = 0, 0.0
+    for time_s, value in zip(times_s, values, strict=True):
+        at = min(int((time_s - first_s) / span_s * _MOST_POINTS), _MOST_POINTS - 1)
+        for skipped in range(last + 1, at):
+            peaks[skipped] = before
+        peaks[at] = max(peaks[at], value)
+        last, before = at, value
     return "".join(_BARS[round(peak / top * (len(_BARS) - 1))] for peak in peaks)

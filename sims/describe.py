@@ -32,3 +32,9 @@ def verdict(report: Report) -> tuple[bool, str]:
     compared = report.audit.outputs_compared
     outputs = f"{compared:,} outputs equal the one-sequence loop's" if compared else "no outputs were compared"
     return True, f"Every block is back, {report.audit.checks:,} checks found nothing wrong, {outputs}."
+
+
+def name_of_phase(phase: str) -> str:
+    """Say in words what a sequence was doing when its client left."""
+    state, _, in_pass = phase.partition("_")
+    return f"{state}, in a pass" if in_pass else state

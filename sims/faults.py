@@ -9,7 +9,7 @@ from typing import Literal, Protocol, TypeVar, get_args
 import msgspec
 
 from actors import Engine
-from actors.actor import Actor
+from actors.actor import Actor, ActorCrashed, ActorGivenUp
 from actors.mailbox import Envelope, Mailbox
 from actors.runner import RunPass
 from kvpool import KvPool, OutOfBlocks
@@ -121,7 +121,7 @@ def plant(engine: Engine, agenda: Agenda) -> None:
         (engine._scheduler, "die_scheduler"),
     )
     for actor, kind in deaths:
-        actor.mailbox = _Deadly(actor.name, kind, agenda)
+        _plant_death(actor, kind, agenda)
     blocks = engine._blocks
     restart = blocks.restart
 
@@ -138,14 +138,26 @@ class _Deadly(Mailbox):
 
     def __init__(self, name: str, kind: FaultKind, agenda: Agenda) -> None:
         super().__init__()
+        self.has_reader = True
         self._name = name
         self._kind = kind
         self._agenda = agenda
 
     def take(self) -> Envelope | None:
-        if self._agenda.strikes(self._kind):
+        if self.has_reader and self._agenda.strikes(self._kind):
             raise Injected(f"{self._name} dies between two messages")
         return super().take()
+
+
+def _plant_death(actor: Actor, kind: FaultKind, agenda: Agenda) -> None:
+    mailbox = actor.mailbox = _Deadly(actor.name, kind, agenda)
+    disown = actor.disown
+
+    def disown_and_disarm(error: ActorCrashed | ActorGivenUp) -> None:
+        mailbox.has_reader = not isinstance(error, ActorGivenUp)  # what is left is then cleared away by others
+        disown(error)
+
+    actor.disown = disown_and_disarm  # type: ignore[method-assign]
 
 
 def _plant_shortage(pool: KvPool, agenda: Agenda) -> None:

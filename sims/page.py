@@ -1,8 +1,207 @@
-"""A simulation's report as one page."""
+"""A simulation's report as one page that needs nothing else, in light and dark."""
 
-from sims.report import Report
+from collections.abc import Iterable
+from html import escape
+from importlib.resources import files
+
+import msgspec
+
+from sims import plots
+from sims.describe import describe_config, name_of_phase, verdict
+from sims.plots import Layer, format_ms
+from sims.report import Latency, Report
 
 
 def page(report: Report) -> str:
-    """Write the page."""
-    return str(report)
+    """Write the page: a function of the report alone."""
+    style = files("sims").joinpath("page.css").read_text(encoding="utf-8")
+    sections = (_blocks, _requests, _latency, _speculation, _cancels, _numbers)
+    body = "\n".join([_head(report), *(section(report) for section in sections)])
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>Outrider simulation, seed {report.config.seed}</title>\n<style>\n{style}</style></head>\n"
+        f"<body><main>\n{body}\n</main></body></html>\n"
+    )
+
+
+def _head(report: Report) -> str:
+    is_good, sentence = verdict(report)
+    problems = "".join(f"<li>{escape(problem)}</li>" for problem in report.problems[:50])
+    tiles = [
+        (f"{report.requests.completed:,}", f"of {report.requests.submitted:,} requests completed"),
+        (f"{report.requests.cancelled:,}", "left by their clients"),
+        (f"{report.throughput.tokens_per_s:,.0f}", "tokens emitted a second"),
+        (_ms(report.latency_ms.ttft.p50), "to the first token (p50)"),
+        (f"{report.spec.tokens_per_round:.2f}", "tokens a round"),
+        (f"{report.blocks.leaked:,}", "blocks leaked"),
+    ]
+    return (
+        f'<h1>Outrider simulation</h1><p class="note">{escape(describe_config(report.config))}</p>'
+        f'<div class="verdict {"good" if is_good else "bad"}">{escape(sentence)}'
+        f"{f'<ul>{problems}</ul>' if len(report.problems) > 1 else ''}</div>"
+        '<div class="tiles">'
+        + "".join(f'<div class="tile"><b>{value}</b><span>{label}</span></div>' for value, label in tiles)
+        + "</div>"
+    )
+
+
+def _blocks(report: Report) -> str:
+    series, blocks = report.series, report.blocks
+    layers = [
+        Layer("held by a sequence", "one", series.held),
+        Layer("evictable: no owner, content still known", "two", series.evictable),
+        Layer("free", "three", series.free),
+    ]
+    return _section(
+        "Blocks by state",
+        f"The model's memory of what it has read is kept in {blocks.total:,} blocks of {blocks.block_tokens} tokens. A "
+        "sequence holds the blocks of its own text. When it ends they come back: those whose content may serve "
+        "another prompt stay evictable, the others are free. The three always add up to the whole pool. When "
+        "the last request has ended nothing may be held.",
+        _legend(layers) + plots.areas("Blocks by state over time", series.time_s, layers),
+        f"At most {blocks.peak_held:,} were held. At the end: {blocks.free:,} free, {blocks.evictable:,} evictable, "
+        f"{blocks.held:,} held. Preemptions, where a sequence had to give its blocks to another and start over: "
+        f"{report.preemptions:,}.",
+    )
+
+
+def _requests(report: Report) -> str:
+    series = report.series
+    layers = [Layer("running", "one", series.running), Layer("waiting", "two", series.waiting)]
+    return _section(
+        "Running and waiting",
+        "A running request takes part in the forward passes. A waiting one has been submitted and holds nothing "
+        "yet: there is no place, or there are no blocks for it.",
+        _legend(layers) + plots.lines("Requests running and waiting over time", series.time_s, layers),
+    )
+
+
+def _latency(report: Report) -> str:
+    latency = report.latency_ms
+    kinds = [
+        ("Time to first token", latency.ttft, "From submission to the first token: waiting, then reading the prompt."),
+        (
+            "Between arrivals",
+            latency.itl,
+            "From one arrival of tokens to the next. What one round gives arrives together.",
+        ),
+        (
+            "Time per output token",
+            latency.tpot,
+            "Of a completed request, after its first token: how fast the text flows.",
+        ),
+        ("End to end", latency.e2e, "Of a completed request, from submission to its last token."),
+    ]
+    plotted = "".join(
+        f'<div><h3>{name}</h3>{plots.histogram(name, measured)}<p class="note">{note}</p></div>'
+        for name, measured, note in kinds
+    )
+    rows = [(name, *(_ms(v) for v in _quantiles(measured))) for name, measured, _ in kinds]
+    return _section(
+        "Latency",
+        "How many measurements fell where, on an axis on which each step multiplies. Half of them lie left of p50, "
+        "nine in ten left of p90, all but one in a hundred left of p99. Only clients that read at once are counted.",
+        f'<div class="pair">{plotted}</div>' + _table(("", "p50", "p90", "p99", "max", "mean"), rows),
+    )
+
+
+def _speculation(report: Report) -> str:
+    spec = report.spec
+    if not spec.drafted:
+        return _section("Speculation", "No tokens were drafted: every round emitted one token.", "")
+    pairs = list(zip(spec.accepted_by_position, spec.drafted_by_position, strict=True))
+    shares = [accepted / drafted if drafted else 0.0 for accepted, drafted in pairs]
+    notes = [f"{accepted:,} of {drafted:,} accepted" for accepted, drafted in pairs]
+    labels = [str(i) for i in range(1, len(shares) + 1)]
+    plotted = plots.columns("Share of drafted tokens accepted, by position", labels, shares, notes)
+    lost = report.tokens.wasted
+    facts = [
+        ("tokens drafted", f"{spec.drafted:,}"),
+        ("accepted", f"{spec.accepted:,} ({spec.accept_rate:.1%})"),
+        ("rounds", f"{spec.rounds:,}"),
+        ("tokens a round", f"{spec.tokens_per_round:.2f}"),
+        ("tokens fed to the target", f"{report.tokens.fed:,}"),
+        ("fed in vain, their client gone", f"{lost:,}"),
+    ]
+    return _section(
+        "Speculation",
+        "In a round the drafter guesses the next few tokens and the target checks them all in one pass. A guess counts "
+        "only if all before it were right, so the share falls from the first position to the last. Every "
+        "round also gives one token of the target's own.",
+        f'<div class="pair"><div><h3>Accepted, by position in the draft</h3>{plotted}</div>'
+        f"<div>{_table(('', ''), facts)}</div></div>",
+    )
+
+
+def _cancels(report: Report) -> str:
+    by_phase, back = report.cancel.by_phase, report.cancel.blocks_back_ms
+    if not by_phase:
+        return _section("Clients that left", "None did.", "")
+    plotted = plots.bars("Cancels by phase", [name_of_phase(phase) for phase in by_phase], list(by_phase.values()))
+    facts = [("p50", _ms(back.p50)), ("p99", _ms(back.p99)), ("longest", _ms(back.max))]
+    doing = f"<h3>What the sequence was doing</h3>{plotted}"
+    waits = f"<h3>Until its blocks were back, of {back.count:,} that held any</h3>{_table(('', ''), facts)}"
+    return _section(
+        "Clients that left",
+        "A client may leave at any moment. Its sequence then ends, and its blocks come back as soon as no pass under "
+        "way can still read or write them: that is what the wait on the right is.",
+        f'<div class="pair"><div>{doing}</div><div>{waits}</div></div>',
+    )
+
+
+def _numbers(report: Report) -> str:
+    requests, tokens, audit = report.requests, report.tokens, report.audit
+    cached = f" ({tokens.cached / tokens.prompt:.1%} of the prompts)" if tokens.prompt else ""
+    facts = [
+        ("requests refused", f"{requests.refused:,}"),
+        ("requests failed", f"{requests.failed:,}"),
+        ("prompt tokens", f"{tokens.prompt:,}"),
+        ("found in the prefix cache", f"{tokens.cached:,}{cached}"),
+        ("tokens emitted", f"{tokens.emitted:,}"),
+        ("checks of the conservation law", f"{audit.checks:,}, {audit.violations:,} violated"),
+        ("outputs compared", f"{audit.outputs_compared:,}, {audit.outputs_different:,} different"),
+        ("steps, messages", f"{report.steps:,}, {report.messages:,}"),
+        ("time simulated, time taken", f"{report.virtual_s:,.2f} s, {report.wall_s:,.1f} s"),
+    ]
+    if report.source is not None:
+        unused = "; ".join(f"{count:,} {reason}" for reason, count in report.source.unused.items())
+        facts += [
+            (f"rows of {report.source.name}", f"{report.source.used:,} of {report.source.rows:,} used"),
+            ("rows not used", unused or "none"),
+        ]
+    config = msgspec.json.encode(report.config).decode()
+    return _section(
+        "The run",
+        "The digest is of every message between the actors. The same configuration in virtual time gives the "
+        "same digest, and the same report.",
+        _table(("", ""), facts) + f'<p class="note">digest <code>{report.digest}</code></p>'
+        f'<p class="note">configuration <code>{escape(config)}</code></p>',
+    )
+
+
+def _section(title: str, about: str, content: str, after: str = "") -> str:
+    note = f'<p class="note">{after}</p>' if after else ""
+    return f'<section><h2>{title}</h2><p class="about">{about}</p>{content}{note}</section>'
+
+
+def _legend(layers: Iterable[Layer]) -> str:
+    return (
+        '<div class="legend">'
+        + "".join(f'<span><i class="{colour}"></i>{label}</span>' for label, colour, _ in layers)
+        + "</div>"
+    )
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    first = "<tr>" + "".join(f"<th>{cell}</th>" for cell in head) + "</tr>" if any(head) else ""
+    cells = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f'<div class="scroll"><table>{first}{cells}</table></div>'
+
+
+def _quantiles(latency: Latency) -> tuple[float | None, ...]:
+    return latency.p50, latency.p90, latency.p99, latency.max, latency.mean
+
+
+def _ms(value: float | None) -> str:
+    return "none" if value is None else format_ms(value)
