@@ -68,6 +68,8 @@ class Ledger:
 
     def extend(self, seq: int, num_tokens: int) -> bool:
         """Make room for `num_tokens` more positions; False, with nothing changed, where blocks do not suffice."""
+        if num_tokens < 0:
+            raise KvPoolError(f"num_tokens: {num_tokens}, must be at least 0")
         try:
             self._reserve(self._sequence(seq), num_tokens)
         except OutOfBlocks:

@@ -260,6 +260,17 @@ def test_extension_that_does_not_fit_changes_nothing():
     check(ledger)
 
 
+def test_extension_by_less_than_nothing_is_refused():
+    ledger = make()
+    run(ledger, 1, PROMPT)
+    before = books(ledger)
+    for num_tokens in (-1, -2, -7):
+        with pytest.raises(KvPoolError, match=f"num_tokens: {num_tokens}"):
+            ledger.extend(1, num_tokens)
+    assert books(ledger) == before
+    check(ledger)
+
+
 def test_room_in_the_last_block_is_used_before_another_is_asked_for():
     ledger = make(num_blocks=2)
     run(ledger, 1, PROMPT[:6])  # six of eight slots: by whole blocks, two more tokens would need a third
