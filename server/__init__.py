@@ -1,0 +1,1 @@
+"""The HTTP front door: an OpenAI-compatible server over the engine."""

@@ -1,0 +1,174 @@
+"""The server's configuration: a TOML file, overridden key by key, checked before anything starts."""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from scheduler import EngineConfig, RequestError
+from spec import SpecError
+
+Count = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0)]
+
+_ENGINE_DEFAULTS: dict[str, Any] = {"max_waiting": 1024, "speculative": {"draft": "prompt_lookup", "k": 4}}
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; names the key, its value and what is allowed."""
+
+
+class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where to listen, whom to serve, and how much one request may ask for."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8000
+    """0 takes a free one; it is printed."""
+    api_keys: list[Annotated[str, Meta(min_length=1)]] = []
+    """Whoever sends one of these is served; empty: everyone is. Prefixes are cached for each key apart."""
+    max_body_bytes: Count = 1 << 20
+    max_output_tokens: Count = 4096
+    max_choices: Count = 32
+    """Completions of one request: its prompts times its `n`."""
+    max_stop_strings: Count = 16
+    max_stop_chars: Count = 256
+    """Length of one stop string."""
+    max_logit_bias: Count = 1024
+    ping_s: Seconds = 15.0
+    """A stream that has been silent for so long gets a comment: a peer that vanished is found by the write."""
+    write_timeout_s: Seconds = 60.0
+    """A client that reads nothing for so long is let go."""
+    shutdown_s: Annotated[float, Meta(ge=0)] = 30.0
+    """What is open when the server is told to stop may finish for so long; then it is cancelled."""
+
+
+class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which model to serve. `seed`, `order`, `sharp` and `min_pass_s` are about the fake one only."""
+
+    source: str = "fake"
+    """`fake`, the name of a pulled model, a GGUF file, or a folder of safetensors."""
+    name: str | None = None
+    """What clients call it; None: the source's own name."""
+    seed: Annotated[int, Meta(ge=0)] = 0
+    order: Count = 1
+    """Tokens that decide what comes next."""
+    sharp: Annotated[float, Meta(ge=0)] = 800.0
+    """Span of the logits: the higher, the fewer ways to go on at temperature 1."""
+    min_pass_s: Annotated[float, Meta(ge=0)] = 0.0
+    """A pass takes at least so long, as a large model's would."""
+
+
+class RuntimeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`runtime.toml`."""
+
+    engine: EngineConfig = msgspec.convert(_ENGINE_DEFAULTS, EngineConfig)
+    server: ServerConfig = ServerConfig()
+    model: ModelConfig = ModelConfig()
+
+
+def config_schema() -> dict[str, Any]:
+    """Give the JSON schema of `runtime.toml`."""
+    return msgspec.json.schema(RuntimeConfig)
+
+
+def load_config(path: Path | None, overrides: Mapping[str, Any]) -> RuntimeConfig:
+    """Read a TOML file, if any, and lay `overrides` (dotted keys) over it. Raises ConfigError."""
+    table: dict[str, Any] = {}
+    if path is not None:
+        try:
+            table = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise ConfigError(f"{path}: {error}") from None
+    for key, value in overrides.items():
+        _set(table, key, value)
+    engine = table.get("engine", {})
+    if isinstance(engine, dict):
+        table["engine"] = _ENGINE_DEFAULTS | engine
+    try:
+        return msgspec.convert(table, RuntimeConfig)
+    except msgspec.ValidationError as error:
+        raise ConfigError(_explain(error, table)) from None
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """Read `key=value`, the value as TOML, or as a string where it is none. Raises ConfigError."""
+    key, sign, value = text.partition("=")
+    if not sign or not key.strip():
+        raise ConfigError(f"{text!r}: key=value, as in engine.num_blocks=512")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()
+
+
+def _set(table: dict[str, Any], key: str, value: Any) -> None:
+    *parents, last = key.split(".")
+    for parent in parents:
+        below = table.setdefault(parent, {})
+        if not isinstance(below, dict):
+            raise ConfigError(f"{key}: {parent} is {below!r}, not a table")
+        table = below
+    table[last] = value
+
+
+def _explain(error: msgspec.ValidationError, table: Mapping[str, Any]) -> str:
+    """Say key, value and what is allowed."""
+    message, _, path = str(error).partition(" - at `")
+    keys = re.findall(r"[^.\[\]$`]+", path)
+    if isinstance(error.__cause__, RequestError | SpecError):  # "field is value: allowed", said by the struct itself
+        return ".".join([*keys, str(error.__cause__)])
+    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", message)
+    if unknown is not None:
+        keys.append(unknown[1])
+    missing = re.fullmatch(r"Object missing required field `(.*)`", message)
+    if missing is not None:
+        return f"{'.'.join([*keys, missing[1]])} is missing"
+    key, value, schema = ".".join(keys), _value(table, keys), _schema(keys if unknown is None else keys[:-1])
+    if unknown is not None:
+        names = sorted(schema.get("properties", {}))
+        near = difflib.get_close_matches(unknown[1], names, 1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        return f"{key} is {value!r}: there is no such key{hint}; known are {', '.join(names)}"
+    return f"{key} is {value!r}: {_allowed(schema) or message}"
+
+
+def _value(node: Any, keys: list[str]) -> Any:
+    for key in keys:
+        node = node[int(key) if isinstance(node, list) else key]
+    return node
+
+
+def _schema(keys: list[str]) -> dict[str, Any]:
+    """Find what the schema says of a key."""
+    root = config_schema()
+    node = _resolve(root, root)
+    for key in keys:
+        node = _resolve(root, node.get("properties", {}).get(key) or node.get("items", {}))
+    return node
+
+
+def _resolve(root: Mapping[str, Any], node: dict[str, Any]) -> dict[str, Any]:
+    for choice in node.get("anyOf", ()):
+        if "$ref" in choice:
+            node = choice
+    while "$ref" in node:
+        node = root["$defs"][node["$ref"].rpartition("/")[2]]
+    return node
+
+
+_BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<", "minLength": "length >="}
+
+
+def _allowed(schema: Mapping[str, Any]) -> str:
+    if "enum" in schema:
+        return "one of " + ", ".join(map(repr, schema["enum"]))
+    if "anyOf" in schema:
+        return " or ".join(filter(None, map(_allowed, schema["anyOf"])))
+    bounds = [f"{sign} {schema[name]}" for name, sign in _BOUNDS.items() if name in schema]
+    kind = "none" if schema.get("type") == "null" else schema.get("type", "")
+    return " ".join([kind, " and ".join(bounds)]).strip()

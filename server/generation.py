@@ -1,0 +1,209 @@
+"""One HTTP request in the engine's hands: submitted, followed to its end, and let go of by whatever way it ends."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Protocol
+
+import anyio
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from actors import Engine, EngineFailed, EngineFull, RequestError, Stream, Token
+from server.config import ServerConfig
+from server.errors import ApiError, json_response
+from server.events import EventSink
+from server.job import Job, refused
+from server.metrics import Latencies
+from server.replies import Choice, Replies
+from server.text import TextOfTokens
+
+RETRY_AFTER_S = 1
+
+Say = Callable[[Choice, str, list[Token]], Awaitable[None]]
+LEFT = 499
+"""The status of a request whose client left before its answer was complete; nobody is told it."""
+
+
+class Desk(Protocol):
+    """Who keeps the list of what is open."""
+
+    def opened(self, generation: "Generation") -> None:
+        """Take note of a generation that begins."""
+
+    def closed(self, generation: "Generation") -> None:
+        """Take note of one that has ended or was left."""
+
+
+class Generation(Response):
+    """The response to a job. Requests are submitted, and left again, inside its call and nowhere else.
+
+    Whatever ends the call - the answer, a client that leaves, a cancelled task, middleware that never comes back - the
+    streams are left on the way out, synchronously; the engine frees what they held.
+    """
+
+    def __init__(
+        self, job: Job, replies: Replies, engine: Engine, desk: Desk, latencies: Latencies, config: ServerConfig
+    ) -> None:
+        super().__init__()
+        self.job = job
+        self.streams: list[Stream] = []
+        self.choices = [Choice(i) for i in range(len(job.requests))]
+        self.status = LEFT
+        self._extra_headers = {"x-request-id": job.id}
+        self._replies = replies
+        self._engine = engine
+        self._desk = desk
+        self._latencies = latencies
+        self._config = config
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Submit, answer, and let go."""
+        try:
+            self._desk.opened(self)
+            self._submit()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._watch, receive, tasks.cancel_scope)
+                if self.job.is_stream:
+                    events = EventSink(send, self._config, tasks.cancel_scope.cancel)
+                    error = await self._stream(events)
+                else:
+                    error = await self._whole(scope, receive, send)
+                self.status = 200 if error is None else error.status
+                tasks.cancel_scope.cancel()
+        except ApiError as refusal:
+            self.status = refusal.status
+            await refusal.response()(scope, receive, send)
+        except Exception:
+            self.status = 500
+            raise
+        finally:
+            self.let_go()
+            self._desk.closed(self)
+
+    def let_go(self) -> None:
+        """Cancel what is still running; at once, and without waiting for it."""
+        for stream in self.streams:
+            stream.leave()
+
+    def _submit(self) -> None:
+        most = self._engine.config.max_waiting
+        try:
+            if most is not None and self._engine.num_waiting + len(self.job.requests) > most:
+                raise EngineFull(f"{self._engine.num_waiting} requests wait, at most {most} may")
+            for request in self.job.requests:
+                self.streams.append(self._engine.submit(request))
+        except RequestError as error:
+            raise refused(error) from None
+        except EngineFull as error:
+            headers = {"retry-after": str(RETRY_AFTER_S)}
+            raise ApiError(429, f"overloaded: {error}", code="overloaded", headers=headers) from None
+        except EngineFailed as error:
+            raise ApiError(503, f"the engine has failed: {error}", code="engine_failed") from None
+
+    async def _watch(self, receive: Receive, scope: anyio.CancelScope) -> None:
+        """Wait for the client to leave, and drop everything when it does."""
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        scope.cancel()
+
+    async def _stream(self, events: EventSink) -> ApiError | None:
+        """Answer in chunks; the error where the engine ended a choice before its time."""
+        replies = self._replies
+
+        async def say(choice: Choice, text: str, tokens: list[Token]) -> None:
+            await events.put(replies.chunk(choice, text, tokens))
+
+        await events.start(self._extra_headers)
+        if self.job.is_chat:
+            for choice in self.choices:
+                await events.put(replies.first_chunk(choice.index))
+        async with anyio.create_task_group() as pings:
+            pings.start_soon(events.ping)
+            error = await self._follow_all(say)
+            pings.cancel_scope.cancel()
+        if error is not None:
+            await events.end(error.body)
+        elif self.job.includes_usage:
+            await events.end(replies.usage_chunk(self.choices, self.streams))
+        else:
+            await events.end()
+        return error
+
+    async def _whole(self, scope: Scope, receive: Receive, send: Send) -> ApiError | None:
+        """Answer at once; the error where the engine ended a choice before its time."""
+
+        async def say(choice: Choice, text: str, tokens: list[Token]) -> None:
+            choice.text += text
+            choice.tokens += tokens
+
+        error = await self._follow_all(say)
+        if error is None:
+            answer = json_response(self._replies.whole(self.choices, self.streams), headers=self._extra_headers)
+        else:
+            answer = error.response()
+        await answer(scope, receive, send)
+        return error
+
+    async def _follow_all(self, say: Say) -> ApiError | None:
+        """Follow every choice to its end; where the engine ends one before its time, drop all and give the error."""
+        errors: list[ApiError] = []
+
+        async def follow(choice: Choice, stream: Stream) -> None:
+            error = await self._follow(choice, stream, say)
+            if error is not None:
+                errors.append(error)
+                tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            for choice, stream in zip(self.choices, self.streams, strict=True):
+                tasks.start_soon(follow, choice, stream)
+        return errors[0] if errors else None
+
+    async def _follow(self, choice: Choice, stream: Stream, say: Say) -> ApiError | None:
+        """Say what a stream says, up to its end or a stop string."""
+        request = self.job.requests[choice.index]
+        stop_ids = {*request.eos, *request.params.stop_token_ids}
+        text = TextOfTokens(self.job.stops)
+        pending: list[Token] = []  # taken, and their text not released
+        timer = self._latencies.start()
+        async for tokens in _rounds(stream):
+            timer.tick()
+            released = ""
+            for token in tokens:
+                choice.num_tokens += 1
+                pending.append(token)
+                if token.id not in stop_ids:  # the token that ends a text is no part of it
+                    may_stop = choice.num_tokens > request.params.min_tokens
+                    released += text.push(self._replies.token_bytes(token), may_stop=may_stop)
+                if text.is_stopped:
+                    break
+            if released:
+                await say(choice, released, pending)
+                pending = []
+            if text.is_stopped:
+                break
+        if not text.is_stopped and stream.finish_reason not in ("stop", "length"):
+            return _interrupted(stream)
+        released = text.finish()
+        if released or pending:
+            await say(choice, released, pending)
+        choice.finish_reason = "stop" if text.is_stopped else stream.finish_reason
+        stream.leave()
+        timer.finish(choice.finish_reason)
+        await say(choice, "", [])
+        return None
+
+
+async def _rounds(stream: Stream) -> AsyncGenerator[list[Token], None]:
+    """Give tokens as they come, those that are there together."""
+    tokens = aiter(stream)
+    async for token in tokens:
+        batch = [token]
+        while stream.num_unread:
+            batch.append(await anext(tokens))
+        yield batch
+
+
+def _interrupted(stream: Stream) -> ApiError:
+    if stream.finish_reason == "error":
+        return ApiError(500, f"the engine failed: {stream.error}", code="engine_failed")
+    return ApiError(503, "the server is shutting down", code="shutting_down")

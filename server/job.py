@@ -1,0 +1,193 @@
+"""From the body of a request to what the engine is asked for, everything checked."""
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import anyio.to_thread
+
+from scheduler import EngineConfig, Request, RequestError
+from server.bodies import decode_body
+from server.config import ServerConfig
+from server.errors import ApiError
+from server.tokens import Tokenizer
+from server.wire import ChatBody, CompletionBody, Sampling
+from spec import SamplingParams, SpecConfig, SpecError
+
+_COMPLETION_TOKENS = 16  # what OpenAI's API gives where a completion does not say
+_LONG_TEXT_CHARS = 4096
+
+
+class Job(NamedTuple):
+    """What one HTTP request asks for: a request to the engine for each choice, and how to answer."""
+
+    id: str
+    is_chat: bool
+    requests: list[Request]
+    num_prompts: int
+    num_prompt_tokens: int
+    stops: list[str]
+    is_stream: bool
+    includes_usage: bool
+    wants_logprobs: bool
+    returns_tokens: bool
+    num_spec_tokens: int
+
+
+class JobReader:
+    """Reads bodies into jobs for one model. Raises ApiError, naming the parameter, for what cannot be served."""
+
+    def __init__(
+        self, model_name: str, tokenizer: Tokenizer, server: ServerConfig, engine: EngineConfig, max_model_len: int
+    ) -> None:
+        self._model_name = model_name
+        self._tokenizer = tokenizer
+        self._server = server
+        self._engine = engine
+        self._num_positions = min(max_model_len, engine.max_model_len, engine.num_blocks * engine.block_tokens)
+
+    async def completion(self, data: bytes, salt: str | None) -> Job:
+        """Read the body of a completion."""
+        body = decode_body(data, CompletionBody)
+        self.check_model(body.model)
+        prompts = await self._prompts(body.prompt)
+        max_tokens = body.max_tokens or _COMPLETION_TOKENS
+        return self._job(body, prompts, max_tokens, salt, is_chat=False, wants_logprobs=body.logprobs is not None)
+
+    async def chat(self, data: bytes, salt: str | None) -> Job:
+        """Read the body of a chat completion."""
+        body = decode_body(data, ChatBody)
+        self.check_model(body.model)
+        if None not in (body.max_tokens, body.max_completion_tokens):
+            raise _invalid("max_tokens", "max_completion_tokens is given too: one of them")
+        roles = ["system" if message.role == "developer" else message.role for message in body.messages]
+        messages = [{"role": role, "content": m.text} for role, m in zip(roles, body.messages, strict=True)]
+        try:
+            prompt = await _off_loop_if_long(len(data), lambda: self._tokenizer.chat(messages))
+        except ValueError as error:
+            raise _invalid("messages", str(error)) from None
+        room = min(self._server.max_output_tokens, self._num_positions - len(prompt) + 1)
+        max_tokens = body.max_tokens or body.max_completion_tokens or max(1, room)
+        return self._job(body, [prompt], max_tokens, salt, is_chat=True, wants_logprobs=body.logprobs is True)
+
+    async def encode(self, text: str) -> list[int]:
+        """Ids of a text."""
+        return await _off_loop_if_long(len(text), lambda: self._tokenizer.encode(text))
+
+    def check_model(self, name: str | None) -> None:
+        """Refuse a model that is not the one served."""
+        if name is not None and name != self._model_name:
+            message = f"the model {name!r} is not served here, {self._model_name!r} is"
+            raise ApiError(404, message, "model", "model_not_found")
+
+    async def _prompts(self, prompt: str | Sequence[str | int | list[int]]) -> list[list[int]]:
+        if isinstance(prompt, str):
+            return [await self.encode(prompt)]
+        if not prompt:
+            raise _invalid("prompt", "it is empty: a text or at least one token id")
+        num_ids = sum(isinstance(part, int) for part in prompt)
+        if num_ids == len(prompt):
+            return [list(prompt)]  # type: ignore[arg-type]
+        if num_ids:
+            raise _invalid("prompt", "token ids between other prompts: one list of ids is one prompt")
+        self._check_count("prompt", len(prompt), self._server.max_choices, "prompts")
+        return [await self.encode(part) if isinstance(part, str) else list(part) for part in prompt]  # type: ignore[arg-type]
+
+    def _job(
+        self,
+        body: Sampling,
+        prompts: list[list[int]],
+        max_tokens: int,
+        salt: str | None,
+        *,
+        is_chat: bool,
+        wants_logprobs: bool,
+    ) -> Job:
+        server = self._server
+        n = body.n or 1
+        self._check_count("n", n * len(prompts), server.max_choices, "choices")
+        stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
+        self._check_count("stop", len(stops), server.max_stop_strings, "strings")
+        for stop in stops:
+            if not 1 <= len(stop) <= server.max_stop_chars:
+                raise _invalid("stop", f"a string of {len(stop)} characters: 1 to {server.max_stop_chars}")
+        self._check_count("logit_bias", len(body.logit_bias or ()), server.max_logit_bias, "entries")
+        self._check_count("stop_token_ids", len(body.stop_token_ids or ()), server.max_stop_strings, "ids")
+        self._check_count("max_tokens", max_tokens, server.max_output_tokens, "tokens")
+        if body.stream_options is not None and not body.stream:
+            raise _invalid("stream_options", "only with stream: true")
+        params = _params(body)
+        seed = secrets.randbits(63) if body.seed is None else body.seed
+        job_id = ("chatcmpl-" if is_chat else "cmpl-") + secrets.token_hex(12)
+        speculative = self._speculative(body)
+        requests = [
+            Request(
+                prompt=prompt,
+                params=params,
+                max_tokens=max_tokens,
+                seed=seed,
+                eos=() if body.ignore_eos else tuple(self._tokenizer.eos_ids),
+                id=f"{job_id}-{i * n + choice}",
+                priority=body.priority or 0,
+                cache_salt=salt,
+                speculative=speculative,
+                verify=body.verify or "resample",
+                choice=choice,
+                logprobs=wants_logprobs,
+            )
+            for i, prompt in enumerate(prompts)
+            for choice in range(n)
+        ]
+        return Job(
+            id=job_id,
+            is_chat=is_chat,
+            requests=requests,
+            num_prompts=len(prompts),
+            num_prompt_tokens=sum(map(len, prompts)),
+            stops=stops,
+            is_stream=bool(body.stream),
+            includes_usage=body.stream_options is not None and bool(body.stream_options.include_usage),
+            wants_logprobs=wants_logprobs,
+            returns_tokens=bool(body.return_tokens),
+            num_spec_tokens=_num_spec_tokens(speculative or self._engine.speculative),
+        )
+
+    def _speculative(self, body: Sampling) -> SpecConfig | None:
+        if body.speculative is None:
+            return None
+        return SpecConfig.parse(body.speculative.draft, body.speculative.k)
+
+    def _check_count(self, param: str, count: int, most: int, what: str) -> None:
+        if count > most:
+            raise _invalid(param, f"{count} {what}: at most {most}")
+
+
+def refused(error: RequestError | SpecError) -> ApiError:
+    """Tell the client what the engine refused."""
+    message = str(error)
+    field = message.partition(" is ")[0].partition("[")[0]
+    return ApiError(400, message, field if field.isidentifier() else None, "invalid_value")
+
+
+def _params(body: Sampling) -> SamplingParams:
+    given = {
+        name: value
+        for name in SamplingParams.__struct_fields__
+        if (value := getattr(body, name, None)) is not None and not (name == "top_k" and value == -1)
+    }
+    try:
+        return SamplingParams(**given)
+    except SpecError as error:
+        raise refused(error) from None
+
+
+def _num_spec_tokens(speculative: SpecConfig) -> int:
+    return 0 if speculative.draft == "none" else speculative.k
+
+
+def _invalid(param: str, message: str) -> ApiError:
+    return ApiError(400, f"{param}: {message}", param, "invalid_value")
+
+
+async def _off_loop_if_long(num_chars: int, encode: Callable[[], list[int]]) -> list[int]:
+    return await anyio.to_thread.run_sync(encode) if num_chars > _LONG_TEXT_CHARS else encode()

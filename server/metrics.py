@@ -1,0 +1,164 @@
+"""What `/metrics` tells: the engine's own numbers, read when asked, and what only the server can see."""
+
+from collections.abc import Iterator
+
+import anyio
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from actors import Engine, EngineStats
+
+_TTFT_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640)
+_ITL_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 10, 20, 40)
+_E2E_S = (0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960)
+
+
+class Latencies:
+    """Histograms of what clients wait for, by the event loop's clock."""
+
+    def __init__(self, registry: CollectorRegistry, model_name: str) -> None:
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            made = Histogram(f"vllm:{name}", text, ("model_name",), buckets=buckets, registry=registry)
+            return made.labels(model_name)
+
+        self.first = histogram("time_to_first_token_seconds", "From submission to the first token.", _TTFT_S)
+        self.between = histogram("inter_token_latency_seconds", "Between two deliveries of a sequence.", _ITL_S)
+        self.whole = histogram("e2e_request_latency_seconds", "From submission to the end of a sequence.", _E2E_S)
+        self.finished = Counter(
+            "vllm:request_success",
+            "Sequences that came to their end, a stop string included.",
+            ("model_name", "finished_reason"),
+            registry=registry,
+        )
+        self.model_name = model_name
+
+    def start(self) -> "Timer":
+        """Start the clock of one sequence, which is submitted now."""
+        return Timer(self)
+
+
+class Timer:
+    """Observes one sequence's deliveries."""
+
+    def __init__(self, latencies: Latencies) -> None:
+        self._latencies = latencies
+        self._start_s = anyio.current_time()
+        self._last_s: float | None = None
+
+    def tick(self) -> None:
+        """Observe a delivery, of one token or a round of several."""
+        now = anyio.current_time()
+        if self._last_s is None:
+            self._latencies.first.observe(now - self._start_s)
+        else:
+            self._latencies.between.observe(now - self._last_s)
+        self._last_s = now
+
+    def finish(self, reason: str | None) -> None:
+        """Observe the end."""
+        self._latencies.whole.observe(anyio.current_time() - self._start_s)
+        self._latencies.finished.labels(self._latencies.model_name, reason).inc()
+
+
+class EngineCollector(Collector):
+    """Reads `engine.stats()` at every scrape. vLLM's names for what vLLM has, `tl_engine_` for the rest."""
+
+    def __init__(self, engine: Engine, model_name: str) -> None:
+        self._engine = engine
+        self._model_name = model_name
+
+    def collect(self) -> Iterator[Metric]:
+        """Give every family."""
+        stats = self._engine.stats()
+        yield from self._gauges(stats)
+        yield from self._counters(stats)
+        yield from self._by_label(stats)
+
+    def _gauges(self, stats: EngineStats) -> Iterator[Metric]:
+        blocks, counters = stats.blocks, stats.counters
+        rate = counters.num_accepted / counters.num_drafted if counters.num_drafted else 0.0
+        gauges = {
+            "vllm:num_requests_running": ("Sequences in the running batch.", stats.num_running),
+            "vllm:num_requests_waiting": ("Sequences that wait for a place.", stats.num_waiting),
+            "vllm:kv_cache_usage_perc": (
+                "Share of the blocks that sequences hold, 0 to 1.",
+                blocks.held / blocks.total,
+            ),
+            "tl_engine_spec_accept_rate": ("Drafted tokens accepted, of all drafted since the start; 0 to 1.", rate),
+            "tl_engine_sequences_paused": ("Sequences that wait for their client to read.", stats.num_paused),
+            "tl_engine_mailbox_depth": ("Messages that wait in the actors' mailboxes.", stats.mailbox_depth),
+        }
+        for name, (text, value) in gauges.items():
+            family = GaugeMetricFamily(name, text, labels=("model_name",))
+            family.add_metric((self._model_name,), value)
+            yield family
+
+    def _counters(self, stats: EngineStats) -> Iterator[Metric]:
+        c = stats.counters
+        counters = {
+            "vllm:num_preemptions": ("Sequences sent back to wait, to be computed again.", c.num_preemptions),
+            "vllm:prompt_tokens": ("Prompt tokens of admitted sequences.", c.num_prompt_tokens),
+            "vllm:generation_tokens": ("Tokens delivered.", c.num_emitted_tokens),
+            "vllm:prefix_cache_queries": ("Prompt tokens looked up in the prefix cache.", c.num_prompt_tokens),
+            "vllm:prefix_cache_hits": ("Prompt tokens found in the prefix cache.", c.num_cached_tokens),
+            "vllm:spec_decode_num_drafts": ("Rounds that had a draft.", c.num_drafts),
+            "vllm:spec_decode_num_draft_tokens": ("Tokens drafted.", c.num_drafted),
+            "vllm:spec_decode_num_accepted_tokens": ("Drafted tokens accepted.", c.num_accepted),
+            "tl_engine_spec_wasted_tokens": ("Drafted tokens rejected.", c.num_drafted - c.num_accepted),
+            "tl_engine_wasted_tokens": ("Tokens fed in passes whose result was dropped.", c.num_wasted_tokens),
+            "tl_engine_fed_tokens": ("Tokens fed to the model.", c.num_fed_tokens),
+            "tl_engine_steps": ("Forward passes.", c.num_steps),
+            "tl_engine_requests_submitted": ("Sequences submitted.", c.num_submitted),
+            "tl_engine_requests_failed": ("Sequences that ended with an error.", c.num_failed),
+            "tl_engine_restarts": ("Times the runner was restarted.", c.num_restarts),
+            "tl_engine_conservation_checks": ("Times the blocks were counted.", stats.num_checks),
+            "tl_engine_conservation_violations": ("Times they did not add up.", stats.num_violations),
+        }
+        for name, (text, value) in counters.items():
+            family = CounterMetricFamily(name, text, labels=("model_name",))
+            family.add_metric((self._model_name,), value)
+            yield family
+
+    def _by_label(self, stats: EngineStats) -> Iterator[Metric]:
+        name = self._model_name
+        blocks = GaugeMetricFamily("tl_engine_blocks", "KV blocks by state.", labels=("model_name", "state"))
+        for state in ("free", "evictable", "held"):
+            blocks.add_metric((name, state), getattr(stats.blocks, state))
+        yield blocks
+        cancels = CounterMetricFamily(
+            "tl_engine_cancels",
+            "Sequences ended from outside, by the phase it found them in (`_pass`: a pass was under way).",
+            labels=("model_name", "phase"),
+        )
+        for phase, count in sorted(stats.counters.cancels_by_phase.items()):
+            cancels.add_metric((name, phase), count)
+        yield cancels
+        accepted = CounterMetricFamily(
+            "vllm:spec_decode_num_accepted_tokens_per_pos",
+            "Drafts whose token at the position was accepted.",
+            labels=("model_name", "position"),
+        )
+        counters = stats.counters
+        for position, (num_drafted, num_accepted) in enumerate(
+            zip(counters.drafted_by_position, counters.accepted_by_position, strict=True)
+        ):
+            if num_drafted:
+                accepted.add_metric((name, str(position)), num_accepted)
+        yield accepted
+
+
+class Metrics:
+    """The registry of one server."""
+
+    def __init__(self, engine: Engine, model_name: str) -> None:
+        self._registry = CollectorRegistry()
+        self.latencies = Latencies(self._registry, model_name)
+        self.answers = Counter(
+            "tl_server_responses", "Requests by their outcome.", ("endpoint", "status"), registry=self._registry
+        )
+        self._registry.register(EngineCollector(engine, model_name))
+
+    def render(self) -> bytes:
+        """Give everything in Prometheus' text format."""
+        return generate_latest(self._registry)

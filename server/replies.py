@@ -1,0 +1,129 @@
+"""The JSON of answers, whole and in chunks, in the shapes of OpenAI's API."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from actors import Stream, Token
+from server.job import Job
+from server.tokens import Tokenizer
+
+Json = dict[str, Any]
+
+
+class Choice:
+    """What one choice has said so far: its text and tokens, and why it ended."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.text = ""
+        self.tokens: list[Token] = []
+        self.num_tokens = 0
+        self.num_chars = 0
+        self.finish_reason: str | None = None
+
+
+class Replies:
+    """Builds the answers to one job."""
+
+    def __init__(self, job: Job, model_name: str, tokenizer: Tokenizer) -> None:
+        self._job = job
+        self._tokenizer = tokenizer
+        self._head = {"id": job.id, "object": "", "created": int(time.time()), "model": model_name}
+
+    def first_chunk(self, index: int) -> Json:
+        """Say who speaks (chat only)."""
+        return self._chunk([{"index": index, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}])
+
+    def chunk(self, choice: Choice, text: str, tokens: Sequence[Token]) -> Json:
+        """Give a choice's next text, and the tokens it took; the reason with the last of it."""
+        said: Json = {"index": choice.index}
+        if self._job.is_chat:
+            said["delta"] = {"content": text} if text or choice.finish_reason is None else {}
+        else:
+            said["text"] = text
+        return self._chunk([self._with_tokens(said, choice, tokens)])
+
+    def usage_chunk(self, choices: Sequence[Choice], streams: Sequence[Stream]) -> Json:
+        """Give what the whole request cost: the last chunk."""
+        return {**self._chunk([]), "usage": self._usage(choices, streams), "metrics": self._metrics(streams)}
+
+    def whole(self, choices: Sequence[Choice], streams: Sequence[Stream]) -> Json:
+        """Give everything at once."""
+        said = []
+        for choice in choices:
+            one: Json = {"index": choice.index}
+            if self._job.is_chat:
+                one["message"] = {"role": "assistant", "content": choice.text}
+            else:
+                one["text"] = choice.text
+            choice.num_chars = 0
+            said.append(self._with_tokens(one, choice, choice.tokens))
+        kind = "chat.completion" if self._job.is_chat else "text_completion"
+        usage, metrics = self._usage(choices, streams), self._metrics(streams)
+        return {**self._head, "object": kind, "choices": said, "usage": usage, "metrics": metrics}
+
+    def token_bytes(self, token: Token) -> bytes:
+        """Bytes of a token; ids that only pad a model's vocabulary have none."""
+        return self._tokenizer.token_bytes(token.id) if token.id < self._tokenizer.vocab_size else b""
+
+    def _chunk(self, choices: list[Json]) -> Json:
+        kind = "chat.completion.chunk" if self._job.is_chat else "text_completion"
+        chunk = {**self._head, "object": kind, "choices": choices}
+        return {**chunk, "usage": None} if self._job.includes_usage else chunk
+
+    def _with_tokens(self, said: Json, choice: Choice, tokens: Sequence[Token]) -> Json:
+        said["logprobs"] = self._logprobs(choice, tokens) if self._job.wants_logprobs else None
+        said["finish_reason"] = choice.finish_reason
+        if self._job.returns_tokens:
+            said["tokens"] = [
+                {"id": token.id, "text": self._text(token), "accepted": token.is_accepted} for token in tokens
+            ]
+        return said
+
+    def _logprobs(self, choice: Choice, tokens: Sequence[Token]) -> Json:
+        texts = [self._text(token) for token in tokens]
+        logprobs = [token.logprob for token in tokens]
+        if self._job.is_chat:
+            content = [
+                {"token": text, "logprob": logprob, "bytes": list(self.token_bytes(token)), "top_logprobs": []}
+                for token, text, logprob in zip(tokens, texts, logprobs, strict=True)
+            ]
+            return {"content": content, "refusal": None}
+        offsets = []
+        for text in texts:
+            offsets.append(choice.num_chars)
+            choice.num_chars += len(text)
+        return {"tokens": texts, "token_logprobs": logprobs, "top_logprobs": None, "text_offset": offsets}
+
+    def _text(self, token: Token) -> str:
+        return self.token_bytes(token).decode("utf-8", "replace")
+
+    def _usage(self, choices: Sequence[Choice], streams: Sequence[Stream]) -> Json:
+        prompt, completion = self._job.num_prompt_tokens, sum(choice.num_tokens for choice in choices)
+        per_prompt = len(streams) // self._job.num_prompts
+        #   a prompt counts once, however many choices it has: so does what the cache had of it
+        cached = sum(stream.num_cached_tokens or 0 for stream in streams[::per_prompt])
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+            "prompt_tokens_details": {"cached_tokens": cached},
+        }
+
+    def _metrics(self, streams: Sequence[Stream]) -> Json:
+        accepted = [num for stream in streams for num in stream.accepted_by_draft]
+        num_drafted = sum(stream.num_drafted for stream in streams)
+        by_count = Counter(accepted)
+        return {
+            "speculative_decoding": {
+                "draft_acceptance_rate": sum(accepted) / num_drafted if num_drafted else 0.0,
+                "mean_acceptance_length": 1 + sum(accepted) / len(accepted) if accepted else 1.0,
+                "acceptance_histogram": [by_count[i] for i in range(self._job.num_spec_tokens + 1)],
+                "num_spec_steps": len(accepted),
+                "num_draft_tokens": num_drafted,
+                "num_accepted_draft_tokens": sum(accepted),
+                "num_spec_tokens": self._job.num_spec_tokens,
+            }
+        }

@@ -1,0 +1,140 @@
+"""Running the server: the model, the engine, a socket, and an end in good order."""
+
+import contextlib
+import logging
+import math
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import anyio
+import uvicorn
+from starlette.middleware import Middleware
+
+from actors import Engine
+from actors.runner import RunPass, in_thread
+from kvpool import KvPoolError
+from server.app import build_app
+from server.config import ConfigError, RuntimeConfig, ServerConfig
+from server.model import load_model
+from server.service import Service
+
+T = TypeVar("T")
+
+EXIT_CLEAN = 0
+EXIT_CUT_SHORT = 3
+EXIT_BLOCKS_LOST = 4
+
+_KEEPALIVE_S = 30
+_UNREAD_BYTES = 64 * 1024  # what the kernel keeps of a stream whose client does not read
+_LAST_WORDS_S = 2.0
+_BACKLOG = 4096
+
+_log = logging.getLogger("outrider.server")
+
+
+async def serve(config: RuntimeConfig, *, middleware: Sequence[Middleware] = ()) -> int:
+    """Serve until told to stop (SIGTERM, SIGINT; a second one hurries), and give the exit status.
+
+    EXIT_CLEAN: whatever was open came to its end. EXIT_CUT_SHORT: some of it was cancelled at the deadline. In both
+    every block is back; EXIT_BLOCKS_LOST where not. Raises ConfigError for a model or an address that cannot be had.
+    """
+    model, tokenizer, name = load_model(config.model)
+    listener = _listen(config.server)
+    engine = Engine(model, config.engine, run_pass=_at_least(config.model.min_pass_s))
+    async with engine:
+        service = Service(engine, model, tokenizer, name, config.server)
+        server = _Server(
+            uvicorn.Config(
+                build_app(service, middleware),
+                log_config=None,
+                access_log=False,
+                lifespan="on",
+                timeout_graceful_shutdown=math.ceil(config.server.shutdown_s + _LAST_WORDS_S),
+                backlog=_BACKLOG,
+            )
+        )
+        async with anyio.create_task_group() as tasks:
+            ending = _Ending(server, service, config.server.shutdown_s)
+            tasks.start_soon(ending.wait)
+            host, port = listener.getsockname()[:2]
+            _log.info("serving %s on http://%s:%d", name, f"[{host}]" if ":" in host else host, port)
+            await server.serve(sockets=[listener])
+            tasks.cancel_scope.cancel()
+    held = engine.stats().blocks.held
+    try:
+        engine.check()
+    except KvPoolError as error:
+        _log.error("the blocks do not add up: %s", error)
+        return EXIT_BLOCKS_LOST
+    if held:
+        _log.error("%d blocks are still held", held)
+        return EXIT_BLOCKS_LOST
+    _log.info("stopped; %d requests were cut short; every block is back", ending.num_cut)
+    return EXIT_CUT_SHORT if ending.num_cut else EXIT_CLEAN
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to `_Ending`, so that the exit status can say how it went."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+class _Ending:
+    """Waits to be told to stop; then what is open may finish until the deadline."""
+
+    def __init__(self, server: uvicorn.Server, service: Service, shutdown_s: float) -> None:
+        self.num_cut = 0
+        self._server = server
+        self._service = service
+        self._shutdown_s = shutdown_s
+
+    async def wait(self) -> None:
+        """Stop listening at the first signal; cancel what is left at the deadline or the second one."""
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            await anext(signals)
+            _log.info("stopping: %d s for what is open", self._shutdown_s)
+            self._server.should_exit = True
+            with anyio.move_on_after(self._shutdown_s):
+                await anext(signals)
+        self.num_cut = self._service.close()
+
+
+def _listen(config: ServerConfig) -> socket.socket:
+    """Open the socket that clients' sockets inherit their options from."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        #   a slow reader's backlog waits in its own sequence, not in the kernel
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNREAD_BYTES)
+        #   a peer that vanished without a word, and the one whose answer it would be is waiting for the engine
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * _KEEPALIVE_S)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        raise ConfigError(f"server.host is {config.host!r}, server.port {config.port}: {error}") from None
+    return listener
+
+
+def _at_least(min_pass_s: float) -> RunPass:
+    """Run passes in a worker thread, none shorter than `min_pass_s`."""
+    if not min_pass_s:
+        return in_thread
+
+    async def run_pass(work: Callable[[], T], num_tokens: int) -> T:
+        end_s = anyio.current_time() + min_pass_s
+        result = await in_thread(work, num_tokens)
+        await anyio.sleep_until(end_s)
+        return result
+
+    return run_pass

@@ -1,0 +1,122 @@
+"""The bodies of requests as they come over the wire. What is not named here is refused by name."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from spec import MAX_DRAFT_TOKENS
+
+TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
+
+class StreamOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a stream carries besides text."""
+
+    include_usage: bool | None = None
+
+
+class Speculative(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Drafts of this request alone."""
+
+    draft: Literal["none", "ngram", "prompt_lookup"]
+    k: Annotated[int, Meta(ge=1, le=MAX_DRAFT_TOKENS)] = 4
+
+
+class Sampling(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What completions and chat completions share. Null is the same as absent."""
+
+    model: str | None = None
+    max_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    min_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    n: Annotated[int, Meta(ge=1, le=1024)] | None = None
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=1e6)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0, le=1e6)] | None = None
+    logit_bias: dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]] | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[TokenId] | None = None
+    ignore_eos: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
+    speculative: Speculative | None = None
+    verify: Literal["resample", "match"] | None = None
+    return_tokens: bool | None = None
+
+
+class CompletionBody(Sampling, kw_only=True, forbid_unknown_fields=True):
+    """`POST /v1/completions`."""
+
+    prompt: str | list[str | TokenId | list[TokenId]]
+    logprobs: Annotated[int, Meta(ge=0, le=0)] | None = None
+
+
+class TextPart(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A part of a message's content."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ChatMessage(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """One message of a conversation."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart]
+
+    @property
+    def text(self) -> str:
+        """The content's text."""
+        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+
+
+class ChatBody(Sampling, kw_only=True, forbid_unknown_fields=True):
+    """`POST /v1/chat/completions`."""
+
+    messages: Annotated[list[ChatMessage], Meta(min_length=1)]
+    max_completion_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    logprobs: bool | None = None
+
+
+class TokenizeBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`POST /tokenize`."""
+
+    prompt: str
+    model: str | None = None
+
+
+class DetokenizeBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`POST /detokenize`."""
+
+    tokens: list[TokenId]
+    model: str | None = None
+
+
+# Parameters of OpenAI's that are not supported, and the values that ask for what happens anyway.
+_NEUTRAL_BOTH: dict[str, list[Any]] = {"store": [None, False], "service_tier": [None, "auto", "default"]}
+NEUTRAL: dict[type[msgspec.Struct], dict[str, list[Any]]] = {
+    CompletionBody: {**_NEUTRAL_BOTH, "best_of": [None, 1], "echo": [None, False], "suffix": [None, ""]},
+    ChatBody: {
+        **_NEUTRAL_BOTH,
+        "top_logprobs": [None, 0],
+        "tools": [None, []],
+        "tool_choice": [None, "none"],
+        "functions": [None, []],
+        "function_call": [None, "none"],
+        "parallel_tool_calls": [None, True, False],
+        "response_format": [None, {"type": "text"}],
+        "modalities": [None, ["text"]],
+        "prediction": [None],
+        "audio": [None],
+        "web_search_options": [None],
+        "reasoning_effort": [None, "none"],
+    },
+    TokenizeBody: {"add_special_tokens": [None, False]},
+    DetokenizeBody: {},
+}
