@@ -96,8 +96,8 @@ def post(actor, message):
     actor.mailbox.post(Envelope("test", message))
 
 
-def engine(model=None, run_pass=inline, tap=None, **changes):
-    return Engine(model or fake(), config(**changes), tap=tap or Log(), run_pass=run_pass)
+def engine(model=None, run_pass=inline, tap=None, pass_cost=None, **changes):
+    return Engine(model or fake(), config(**changes), tap=tap or Log(), run_pass=run_pass, pass_cost=pass_cost)
 
 
 async def read(stream):
