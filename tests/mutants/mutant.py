@@ -61,6 +61,7 @@ def run_in(copy: Path, *command: str) -> subprocess.CompletedProcess[str]:
     """Run Python in the copy so that it imports the copy's packages, and with nothing beside the checkout."""
     environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     environment["OUTRIDER_SHARED"] = str(copy / "nothing")
+    environment["HYPOTHESIS_PROFILE"] = "no shrinking"
     return subprocess.run(
         [sys.executable, *command],
         cwd=copy,

@@ -22,7 +22,7 @@ from tests.spec.strategies import one_round
 from tests.spec.targets import params_of
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(one_round())
 def test_distribution_matches_reference(case):
     row, params = np.array(case.rows[0], np.float32), params_of(case.params)
