@@ -8,7 +8,7 @@ import click
 from cli.options import LengthsType
 from scheduler import EngineConfig
 from sims.arrivals import Closed, Open, Recorded
-from sims.config import Cost, FakeTarget, SimConfig
+from sims.config import Cost, Fake, SimConfig
 from sims.leaving import Leaving
 from sims.prompts import Prompts
 from spec import SpecConfig
@@ -89,6 +89,7 @@ def engine(command: Command) -> Command:
             help="Where drafts come from.",
         ),
         _option("--k", type=click.IntRange(1, 16), default=4, help="Most tokens of a draft."),
+        _option("--adaptive/--fixed", help="Feed only the drafts that pay, by what a pass costs.", default=False),
         _option(
             "--verify",
             type=click.Choice(["resample", "match"]),
@@ -153,6 +154,10 @@ def needs(o: dict[str, Any]) -> dict[str, tuple[bool, str]]:
         "tenants": (o["prefix_cache"], "--prefix-cache"),
         "slow_delay_ms": (o["slow_rate"] > 0, "--slow-rate above 0"),
         "k": (o["draft"] != "none", "--draft ngram or prompt_lookup"),
+        "adaptive": (
+            o["draft"] != "none" and o["clock"] == "virtual",
+            "drafts and --clock virtual, where costs are known",
+        ),
         "verify": (o["draft"] != "none" and any(_temperatures(o)), "drafts and a --temperature above 0"),
         "vocab": (replay is None, "the fake target, without --replay"),
         "order": (replay is None, "the fake target, without --replay"),
@@ -176,11 +181,12 @@ def read_config(o: dict[str, Any]) -> SimConfig:
             max_model_len=o["max_model_len"],
             max_waiting=o["max_waiting"],
             speculative=SpecConfig.parse(o["draft"], o["k"]),
+            adaptive=o["adaptive"],
             prefix_cache=o["prefix_cache"],
             stream_tokens=o["stream_tokens"],
             audit_every=o["audit_every"],
         ),
-        target=FakeTarget(o["vocab"], o["order"], o["sharp"]),
+        target=Fake(o["vocab"], o["order"], o["sharp"]),
         arrivals=_arrivals(o),
         prompt_tokens=o["prompt_tokens"],
         output_tokens=o["output_tokens"],

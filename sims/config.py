@@ -15,7 +15,7 @@ from spec import Rule
 Clock = Literal["virtual", "wall"]
 
 
-class FakeTarget(msgspec.Struct, frozen=True):
+class Fake(msgspec.Struct, frozen=True):
     """The fake target: `vocab` ids, logits of the last `order` tokens, spread over `[0, sharp)`."""
 
     vocab: int = 128
@@ -46,7 +46,7 @@ class SimConfig(msgspec.Struct, frozen=True, kw_only=True):
     requests: int | None = None
     clock: Clock = "virtual"
     engine: EngineConfig = EngineConfig()
-    target: FakeTarget = FakeTarget()
+    target: Fake = Fake()
     arrivals: Closed | Open | Recorded = Closed()
     prompt_tokens: Lengths = Lengths(24, 384, 0.6)
     output_tokens: Lengths = Lengths(128, 2048, 0.5)

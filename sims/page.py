@@ -176,7 +176,7 @@ def _numbers(report: Report) -> str:
         "The digest is of every message between the actors. The same configuration in virtual time gives the "
         "same digest, and the same report.",
         _table(("", ""), facts) + f'<p class="note">digest <code>{report.digest}</code></p>'
-        f'<p class="note">configuration <code>{escape(config)}</code></p>',
+        f"<details><summary>configuration</summary><code>{escape(config)}</code></details>",
     )
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from kvpool import blocks_for
-from models import Model, RunnerTarget
+from models import FakeModel, FakeTarget, Model, RunnerTarget
 from scheduler import EngineConfig
 from sims.clients import Seen, describe
-from spec import generate_stream
+from spec import Target, generate_stream
 
 _BLOCK_TOKENS = 16
 
@@ -26,7 +26,10 @@ def _difference(seen: Seen, model: Model, config: EngineConfig) -> str | None:
         return None
     request = seen.client.request
     num_positions = min(len(request.prompt) + request.max_tokens - 1, config.max_model_len, model.max_model_len)
-    target = RunnerTarget(model, blocks_for(num_positions, _BLOCK_TOKENS), _BLOCK_TOKENS)
+    if isinstance(model, FakeModel):
+        target: Target = FakeTarget(model)
+    else:
+        target = RunnerTarget(model, blocks_for(num_positions, _BLOCK_TOKENS), _BLOCK_TOKENS)
     max_new = min(request.max_tokens, num_positions - len(request.prompt) + 1)
     num_listened = 0
 

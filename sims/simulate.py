@@ -12,6 +12,7 @@ import msgspec
 from actors import Engine, EngineStats
 from actors.messages import Message, Step
 from kvpool import KvPoolError
+from scheduler import PassCost
 from sims.clients import Crowd
 from sims.clock import run
 from sims.config import SimConfig
@@ -78,7 +79,11 @@ async def _run(
     loop = asyncio.get_running_loop()
     started_s = loop.time()
     passes = _Passes(config)
-    async with Engine(workload.model(), config.engine, tap=log, run_pass=passes.run) as engine:
+    #   only in virtual time is the cost of a pass known beforehand
+    cost = (
+        PassCost.linear(config.cost.seconds(0), config.cost.per_token_us / 1e6) if config.clock == "virtual" else None
+    )
+    async with Engine(workload.model(), config.engine, tap=log, run_pass=passes.run, pass_cost=cost) as engine:
         crowd = Crowd(config, engine, log)
         gauges = Gauges(engine.stats)
         log.listeners.append(gauges)
