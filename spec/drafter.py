@@ -51,11 +51,19 @@ class Drafter:
         return len(self._ctx)
 
     def append(self, tokens: Sequence[int]) -> None:
-        """Add tokens to the end of the context. Amortised cost: one dictionary entry per token and n."""
+        """Add tokens to the end of the context. Amortised cost: one dictionary entry per token and n.
+
+        Raises SpecError, with nothing added, for an id that is no 32-bit integer.
+        """
+        try:
+            ids = array("i", tokens)
+        except (OverflowError, TypeError):
+            bad = next(t for t in tokens if not isinstance(t, int) or not -(2**31) <= t < 2**31)
+            raise refuse("tokens", bad, "32-bit token ids") from None
         if self._index is None:
-            self._ctx.extend(tokens)
+            self._ctx.extend(ids)
         else:
-            self._index.append(tokens)
+            self._index.append(ids)
 
     @property
     def strength(self) -> int:

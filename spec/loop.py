@@ -127,10 +127,10 @@ def generate_stream(
         #   rows:  0 ....... len(pending) - 1 ....... len(pending) + m - 1
         #                    |------ verified: m + 1 rows ------|
         rows = rows[len(pending) - 1 :]
-        verified = verify_draft(rows, draft, None, params, prompt, output, rng, verify=verify)
         kept = 0
         reason: FinishReason | None = None
         try:
+            verified = verify_draft(rows, draft, None, params, prompt, output, rng, verify=verify)
             for token, logprob in zip(verified.tokens, verified.logprobs, strict=True):
                 output.append(token)
                 logprobs.append(logprob)
@@ -143,8 +143,8 @@ def generate_stream(
                     reason = "length"
                 if reason:
                     break
-        finally:
-            target.truncate(len(prompt) + len(output) - 1)
+        finally:  # whatever the verifier or the listener raised, nothing stays cached that was not kept
+            target.truncate(len(prompt) + len(output) - 1 if output else 0)
         stats.accepted += min(verified.n_accepted, kept)
         if reason:
             return Generated(output, logprobs, reason, stats)

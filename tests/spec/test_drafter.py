@@ -83,3 +83,13 @@ def test_a_length_the_sequence_never_had_is_refused(draft):
         with pytest.raises(SpecError, match=f"length is {length}"):
             drafter.truncate(length)
     assert drafter.propose(4) == before
+
+
+@pytest.mark.parametrize("draft", ["none", "ngram", "prompt_lookup"])
+@pytest.mark.parametrize("bad", [2**31, -(2**31) - 1, "a", 1.5])
+def test_what_is_no_token_id_is_refused_and_nothing_is_added(draft, bad):
+    drafter = Drafter(SpecConfig.parse(draft, 4), [1, 2, 1, 2])
+    before = drafter.propose(4)
+    with pytest.raises(SpecError, match="tokens is"):
+        drafter.append([1, bad])
+    assert (len(drafter), drafter.propose(4)) == (4, before)

@@ -197,3 +197,11 @@ def test_what_cannot_be_generated_is_refused_with_nothing_cached(draft):
         with pytest.raises(SpecError):
             generate(target, cfg, prompt, SamplingParams(), seed, max_new, [], choice=choice)
         assert (target.cached(), target.num_calls) == (0, 0)
+
+
+@pytest.mark.parametrize("options", [{"params": SamplingParams(temperature=0, logit_bias={99: 1.0})}, {"verify": "no"}])
+def test_a_round_that_cannot_be_verified_leaves_nothing_of_itself_cached(options):
+    target = fake_target(seed=1, vocab=5, order=1)
+    with pytest.raises(SpecError):
+        run(target, "prompt_lookup", prompt=[1, 2, 1, 2], **options)
+    assert target.cached() == 0
