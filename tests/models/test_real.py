@@ -52,7 +52,8 @@ def test_rows_do_not_depend_on_batch_or_chunking(model):
 
 
 def test_runner_target_scores_every_fed_position(model, tokenizer):
-    prompt = tokenizer.chat([{"role": "user", "content": "Repeat this list: red, green, blue, red, green, blue, red, green, blue"}])
+    order = "Repeat this list: red, green, blue, red, green, blue, red, green, blue"
+    prompt = tokenizer.chat([{"role": "user", "content": order}])
     assert_runner_target_scores_every_fed_position(model, prompt, max_new=16, block_tokens=16)
 
 
