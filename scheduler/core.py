@@ -72,7 +72,7 @@ class Scheduler:
         self.waiting = WaitingQueue()
         self.running: dict[int, Sequence] = {}
         self.parked: dict[int, Sequence] = {}  # preempted while their clients do not read
-        self.num_plans = 0
+        self._num_served = 0
         self.num_preemptions = 0
 
     def submit(self, sequence: Sequence) -> None:
@@ -135,7 +135,6 @@ class Scheduler:
 
     def plan(self, available: int) -> Plan:
         """Plan the next pass: rounds first, prefill fills what the token budget leaves."""
-        self.num_plans += 1
         paused = [s for s in self.running.values() if s.is_paused]
         if paused and self._is_crowded:  # who does not read may hold no place that another waits for
             return Plan([], [max(paused, key=_rank)])
@@ -159,7 +158,8 @@ class Scheduler:
         if not feeds and (decodes or prefills):
             return Plan([], self._victims(1))
         for planned in feeds:
-            planned.sequence.last_served = self.num_plans
+            self._num_served += 1
+            planned.sequence.last_served = self._num_served
         return Plan(feeds, [])
 
     def _rounds(self, decodes: list[Sequence]) -> tuple[list[Planned], int]:
