@@ -5,6 +5,7 @@ import click
 from cli.chat import chat
 from cli.config import config
 from cli.generate import generate
+from cli.load import load
 from cli.models import models
 from cli.serve import serve
 from cli.sim import sim
@@ -18,6 +19,7 @@ def main() -> None:
 
 main.add_command(sim)
 main.add_command(serve)
+main.add_command(load)
 main.add_command(config)
 main.add_command(generate)
 main.add_command(chat)

@@ -17,6 +17,7 @@ from actors.runner import RunPass, in_thread
 from kvpool import KvPoolError
 from server.app import build_app
 from server.config import ConfigError, RuntimeConfig, ServerConfig
+from server.load import raise_file_limit
 from server.model import load_model
 from server.service import Service
 
@@ -40,6 +41,7 @@ async def serve(config: RuntimeConfig, *, middleware: Sequence[Middleware] = ())
     EXIT_CLEAN: whatever was open came to its end. EXIT_CUT_SHORT: some of it was cancelled at the deadline. In both
     every block is back; EXIT_BLOCKS_LOST where not. Raises ConfigError for a model or an address that cannot be had.
     """
+    raise_file_limit()
     model, tokenizer, name = load_model(config.model)
     listener = _listen(config.server)
     engine = Engine(model, config.engine, run_pass=_at_least(config.model.min_pass_s))
