@@ -74,7 +74,7 @@ class Crowd:
                     await asyncio.sleep(start_s + client.at_s - loop.time())
                 if self.engine.failure is not None:
                     break
-                task = group.create_task(_Visit(self, client, group).visit(), name=client.request.id)
+                task = group.create_task(_Visit(self, client).visit(), name=client.request.id)
                 self._open.add(task)
                 task.add_done_callback(go)
         for timer in vanishing:
@@ -102,10 +102,9 @@ class _Left(Exception):
 class _Visit:
     """One client from its coming to its going."""
 
-    def __init__(self, crowd: Crowd, client: Client, group: asyncio.TaskGroup) -> None:
+    def __init__(self, crowd: Crowd, client: Client) -> None:
         self._crowd = crowd
         self._client = client
-        self._group = group
         self._leave = client.leave
         self._has_left = False
         self._timer: asyncio.Handle | None = None
@@ -232,7 +231,7 @@ class _Visit:
         assert self._task is not None
         self._has_left = True
         if self._leave.way in ("cancel", "break"):
-            self._group.create_task(self._stream.cancel())
+            self._stream.leave()
         else:
             self._task.cancel()
 

@@ -29,8 +29,8 @@ class Lengths(msgspec.Struct, frozen=True):
                 _, median, sigma = text.split(":")
                 lengths = cls(int(median), 16 * int(median), float(sigma))
             else:
-                low, _, high = text.partition("-")
-                lengths = cls(int(low), int(high or low))
+                low, high = text.split("-") if "-" in text else (text, text)
+                lengths = cls(int(low), int(high))
         except ValueError:
             raise SimError(f"{text!r}: {_ALLOWED}") from None
         if not 1 <= lengths.low <= lengths.high or (lengths.sigma is not None and not 0 <= lengths.sigma <= 8):
