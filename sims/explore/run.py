@@ -1,0 +1,120 @@
+"""One run of a scenario, from the first submission to the verdict."""
+
+import asyncio
+import gc
+import random
+import re
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from actors import Engine, Tap
+from sims.clock import Deadlock
+from sims.explore.clients import Crowd
+from sims.explore.coverage import Coverage
+from sims.explore.invariants import CONSERVATION, PROGRESS, Violation
+from sims.explore.loop import Choose, ExploringLoop
+from sims.explore.scenario import Scenario
+from sims.explore.watch import Note, Watch
+from sims.faults import faulty_passes, plant
+
+T = TypeVar("T")
+
+
+class Outcome(NamedTuple):
+    """What a run came to; `violation` is None where every law held."""
+
+    violation: Violation | None
+    num_messages: int
+    num_callbacks: int
+    coverage: Coverage
+
+
+def run(scenario: Scenario, log: Tap | None = None, note: Note | None = None) -> Outcome:
+    """Run a scenario in the order its seed gives; `log` and `note` see everything that happens."""
+    watch = Watch(scenario, log, note)
+    violation = run_on(ExploringLoop(choose_by(scenario)), scenario, watch)
+    return Outcome(violation, watch.num_messages, watch.num_callbacks, watch.coverage)
+
+
+def run_on(loop: ExploringLoop, scenario: Scenario, watch: Watch) -> Violation | None:
+    """Run a scenario on a loop that has not run yet; what was found broken, if anything was."""
+    was_collecting = gc.isenabled()
+    gc.disable()  # it closes abandoned generators at moments that no seed decides
+    loop.look = watch.look
+    try:
+        loop.run(live(scenario, watch))
+    except Violation as violation:
+        return violation
+    except Deadlock as deadlock:
+        return Violation(PROGRESS, _shortened(str(deadlock)))
+    finally:
+        if was_collecting:
+            gc.enable()
+    return None
+
+
+def choose_by(scenario: Scenario) -> Choose:
+    """Give the order in which a scenario's callbacks run."""
+    if scenario.order is None:
+        return lambda _: 0
+    rng, haste = random.Random(scenario.order), scenario.haste
+
+    def choose(num_ready: int) -> int:
+        if haste and rng.random() < haste:
+            return num_ready - 1
+        return rng.randrange(num_ready)
+
+    return choose
+
+
+async def live(scenario: Scenario, watch: Watch) -> None:
+    """Live through a scenario. Raises Violation for what is left at the end."""
+
+    async def run_pass(work: Callable[[], T], num_tokens: int) -> T:
+        await asyncio.sleep(scenario.pass_s / 2)
+        result = work()
+        await asyncio.sleep(scenario.pass_s / 2)
+        return result
+
+    passes = watch.watched_passes(faulty_passes(run_pass, watch.agenda, scenario.late_s))
+    engine = Engine(scenario.model(), scenario.engine, tap=watch, run_pass=passes, pass_cost=scenario.pass_cost)
+    plant(engine, watch.agenda)
+    watch.attach(engine)
+    crowd = Crowd(scenario, engine, watch)
+    async with engine:
+        clients = scenario.clients
+        visits = [asyncio.create_task(crowd.visit(i, client), name=f"client-{i}") for i, client in enumerate(clients)]
+        going = [visit for visit, client in zip(visits, clients, strict=True) if client.reads is None]
+        if scenario.close_at_s is not None:
+            await asyncio.sleep(scenario.close_at_s)
+        elif going:
+            await asyncio.wait(going)
+        if len(going) == len(visits) and scenario.close_at_s is None:
+            await _rest(scenario, watch)
+        crowd.is_closing = True
+    crowd.is_over.set()
+    await asyncio.wait(visits)
+    _check_leftovers(watch, but="messages undelivered")
+    for kind, count in watch.agenda.struck.items():
+        watch.coverage.count(watch.coverage.faults, kind, by=count)
+
+
+async def _rest(scenario: Scenario, watch: Watch) -> None:
+    """Everyone has gone: a moment later the engine holds and remembers nothing."""
+    await asyncio.sleep(scenario.late_s + 10 * scenario.pass_s)
+    if watch.insides.engine.failure is None:
+        _check_leftovers(watch)
+
+
+def _check_leftovers(watch: Watch, but: str | None = None) -> None:
+    left = {name: count for name, count in watch.insides.leftovers.items() if count and name != but}
+    if left:
+        raise Violation(PROGRESS, f"everyone has gone, and there are {left}")
+    held = watch.insides.pool.stats().held
+    if held:
+        raise Violation(CONSERVATION, f"everyone has gone, and {held} blocks are held")
+
+
+def _shortened(text: str, most: int = 600) -> str:
+    text = re.sub(r"/\S*/(?=\w+\.py)", "", text)  # where the files are says nothing
+    return text if len(text) <= most else text[:most] + " ..."
