@@ -57,18 +57,21 @@ class Generation(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Submit, answer, and let go."""
+        #   nobody hears that a client has left, but some middleware fails where nothing is answered
+        answer = None if self.job.is_stream else Response(status_code=LEFT)
         try:
             self._desk.opened(self)
             self._submit()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._watch, receive, tasks.cancel_scope)
                 if self.job.is_stream:
-                    events = EventSink(send, self._config, tasks.cancel_scope.cancel)
-                    error = await self._stream(events)
+                    await self._stream(EventSink(send, self._config, tasks.cancel_scope.cancel))
                 else:
-                    error = await self._whole(scope, receive, send)
-                self.status = 200 if error is None else error.status
+                    answer = await self._whole()
                 tasks.cancel_scope.cancel()
+            self.let_go()
+            if answer is not None:
+                await answer(scope, receive, send)
         except ApiError as refusal:
             self.status = refusal.status
             await refusal.response()(scope, receive, send)
@@ -105,8 +108,8 @@ class Generation(Response):
             pass
         scope.cancel()
 
-    async def _stream(self, events: EventSink) -> ApiError | None:
-        """Answer in chunks; the error where the engine ended a choice before its time."""
+    async def _stream(self, events: EventSink) -> None:
+        """Answer in chunks; where the engine ends a choice before its time, the last one is an error."""
         replies = self._replies
 
         async def say(choice: Choice, text: str, tokens: list[Token]) -> None:
@@ -120,28 +123,27 @@ class Generation(Response):
             pings.start_soon(events.ping)
             error = await self._follow_all(say)
             pings.cancel_scope.cancel()
+        self.status = 200 if error is None else error.status  # a client that leaves from here on has it all
         if error is not None:
             await events.end(error.body)
         elif self.job.includes_usage:
             await events.end(replies.usage_chunk(self.choices, self.streams))
         else:
             await events.end()
-        return error
 
-    async def _whole(self, scope: Scope, receive: Receive, send: Send) -> ApiError | None:
-        """Answer at once; the error where the engine ended a choice before its time."""
+    async def _whole(self) -> Response:
+        """Answer at once; an error where the engine ends a choice before its time."""
 
         async def say(choice: Choice, text: str, tokens: list[Token]) -> None:
             choice.text += text
             choice.tokens += tokens
 
         error = await self._follow_all(say)
-        if error is None:
-            answer = json_response(self._replies.whole(self.choices, self.streams), headers=self._extra_headers)
-        else:
-            answer = error.response()
-        await answer(scope, receive, send)
-        return error
+        if error is not None:
+            self.status = error.status
+            return error.response()
+        self.status = 200
+        return json_response(self._replies.whole(self.choices, self.streams), headers=self._extra_headers)
 
     async def _follow_all(self, say: Say) -> ApiError | None:
         """Follow every choice to its end; where the engine ends one before its time, drop all and give the error."""
