@@ -109,14 +109,15 @@ class _Ending:
 def _listen(config: ServerConfig) -> socket.socket:
     """Open the socket that clients' sockets inherit their options from."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
+        family, kind, protocol, _, address = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise ConfigError(f"server.host is {config.host!r}: {error}") from None
+    listener = socket.socket(family, kind, protocol)
+    try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         #   a slow reader's backlog waits in its own sequence, not in the kernel
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNREAD_BYTES)
-        #   a peer that vanished without a word, and the one whose answer it would be is waiting for the engine
+        #   a peer may vanish without a word, and be waited for by nobody but the engine
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
@@ -124,6 +125,7 @@ def _listen(config: ServerConfig) -> socket.socket:
         listener.bind(address)
         listener.listen(_BACKLOG)
     except OSError as error:
+        listener.close()
         raise ConfigError(f"server.host is {config.host!r}, server.port {config.port}: {error}") from None
     return listener
 
