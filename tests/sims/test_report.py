@@ -1,0 +1,185 @@
+import io
+import json
+import re
+from collections import defaultdict
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sims.leaving import Leaving
+from sims.page import page
+from sims.plots import areas, histogram
+from sims.report import Latency, Report
+from sims.simulate import simulate
+from sims.timeline import Timeline
+from spec import SpecConfig
+from tests.sims.small import ENGINE, small
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+RELIED_ON = {
+    "requests": ("submitted", "completed", "cancelled", "failed", "refused"),
+    "tokens": ("prompt", "cached", "emitted", "wasted"),
+    "spec": ("drafted", "accepted", "accept_rate", "tokens_per_round"),
+    "blocks": ("total", "peak_held", "free", "evictable", "held", "leaked"),
+    "audit": ("checks", "violations", "outputs_compared", "outputs_different"),
+    "preemptions": (),
+    "latency_ms": [f"{kind}.{p}" for kind in ("ttft", "tpot", "itl", "e2e") for p in ("p50", "p90", "p99")],
+    "cancel": ("by_phase", "blocks_back_ms.p50", "blocks_back_ms.p99", "blocks_back_ms.max"),
+    "wall_s": (),
+    "virtual_s": (),
+    "digest": (),
+}
+
+
+@pytest.fixture(scope="module")
+def timeline_file():
+    return io.BytesIO()
+
+
+@pytest.fixture(scope="module")
+def report(timeline_file):
+    timeline = Timeline(timeline_file)
+    report = simulate(small(), timeline=timeline)
+    timeline.close()
+    return report
+
+
+def leaves(value, path=""):
+    """Every key of a JSON object, as a path with dots; what is keyed by the run's own names ends at its name."""
+    if not isinstance(value, dict) or path in ("cancel.by_phase", "config", "source.unused"):
+        yield path
+        return
+    for key, item in value.items():
+        yield from leaves(item, f"{path}.{key}".lstrip("."))
+
+
+def test_the_keys_that_tools_rely_on_are_there(report):
+    built = json.loads(msgspec.json.encode(report))
+    wanted = {f"{key}.{part}" for key, parts in RELIED_ON.items() for part in parts} | {
+        key for key, parts in RELIED_ON.items() if not parts
+    }
+    assert wanted <= set(leaves(built))
+    assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report
+
+
+def test_every_key_is_documented(report):
+    documented = (DOCS / "report-schema.md").read_text()
+    built = json.loads(msgspec.json.encode(report))
+    missing = {key for path in leaves(built) for key in path.split(".") if f"`{key}`" not in documented}
+    assert missing == set()
+
+
+def test_percentiles():
+    latency = Latency.of([i / 1e3 for i in range(1, 102)])
+    assert (latency.p50, latency.p90, latency.p99, latency.max) == pytest.approx((51, 91, 100, 101))
+    assert sum(latency.histogram.counts) == latency.count == 101
+    nothing = Latency.of([])
+    assert (nothing.count, nothing.p50, nothing.max) == (0, None, None)
+
+
+@pytest.mark.parametrize("seconds", [[0.0], [0.0, 0.0, 1.0], [1e-9, 5.0], [0.25] * 4])
+def test_histograms_hold_every_measurement(seconds):
+    shown = Latency.of(seconds)
+    assert sum(shown.histogram.counts) == len(seconds)
+    assert shown.histogram.edges == sorted(shown.histogram.edges)
+    assert "<rect" in histogram("a title", shown)
+
+
+def test_the_series_always_adds_up_to_the_pool(report):
+    series = report.series
+    assert len(series.time_s) == len(series.held) > 10
+    for free, evictable, held in zip(series.free, series.evictable, series.held, strict=True):
+        assert free + evictable + held == report.blocks.total
+    assert series.time_s == sorted(series.time_s)
+    assert series.held[-1] == series.running[-1] == series.waiting[-1] == 0
+
+
+class Outside(HTMLParser):
+    """Collects what a page would fetch, and that its tags match."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.fetched = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.fetched += [value for name, value in attrs if name in ("src", "href", "data")]
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.fetched += [value for name, value in attrs if name in ("src", "href", "data")]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_stands_alone_and_explains_each_plot(report):
+    html = page(report)
+    parser = Outside()
+    parser.feed(html)
+    assert parser.open == parser.fetched == []
+    assert "url(" not in html
+    assert "@import" not in html
+    assert "prefers-color-scheme: dark" in html
+    assert html.count("<svg") == 8
+    for section in re.findall(r"<section>.*?</section>", html, re.S):
+        assert len(re.search(r'class="about">(.*?)</p>', section, re.S)[1]) > 60
+    assert not re.search(r"\b(nan|inf|None)\b", html)
+
+
+def test_the_page_of_an_empty_run_and_of_a_failed_one(report):
+    engine = msgspec.structs.replace(ENGINE, speculative=SpecConfig.parse("none", 1), max_waiting=0)
+    empty = simulate(small(engine=engine, requests=1, leaving=Leaving(cancel_rate=1.0)))
+    assert empty.tokens.emitted == 0
+    assert "Nothing was measured" in page(empty)
+    failed = msgspec.structs.replace(report, problems=["request r000001 <b>", "2"])
+    assert "FAILED, seed 7: request r000001 &lt;b&gt; (and 1 more)" in page(failed)
+
+
+def test_stacked_areas_fill_the_plot_to_the_sum():
+    svg = areas("t", [0.0, 1.0], [], width=100, height=100)
+    assert svg.startswith("<svg")
+
+
+def events_of(timeline_file):
+    return json.loads(timeline_file.getvalue())["traceEvents"]
+
+
+def test_the_timeline_has_a_row_for_each_sequence_and_every_stage(report, timeline_file):
+    events = events_of(timeline_file)
+    rows = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name" and e["pid"] == 2}
+    assert list(rows.values()) == [f"r{i:06}" for i in range(60)]
+    names = {re.sub(r" \+\d+", "", e["name"]) for e in events}
+    assert {"queued", "prefill and first round", "round", "propose", "extend", "verify", "rollback", "pass"} <= names
+    assert sum(e["name"] == "client left" for e in events) == report.requests.cancelled
+    assert sum(e["name"] == "pass" for e in events) == report.steps
+    counters = [e for e in events if e["name"] == "blocks"]
+    assert all(sum(e["args"].values()) == report.blocks.total for e in counters)
+    assert counters[-1]["args"]["held"] == 0
+
+
+def test_the_spans_of_a_row_nest_and_none_runs_backwards(report, timeline_file):
+    by_row = defaultdict(list)
+    for event in events_of(timeline_file):
+        if event["ph"] == "X":
+            assert event["dur"] >= 0
+            by_row[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+    assert len(by_row) > 40
+    for spans in by_row.values():
+        open_ends = []
+        for start, end in sorted(spans, key=lambda span: (span[0], -span[1])):
+            while open_ends and open_ends[-1] <= start + 1e-6:
+                open_ends.pop()
+            assert not open_ends or end <= open_ends[-1] + 1e-6
+            open_ends.append(end)
+
+
+def test_rejected_drafts_are_what_the_timeline_rolls_back(report, timeline_file):
+    events = events_of(timeline_file)
+    rolled_back = sum(e["args"]["rejected"] for e in events if e["name"] == "rollback")
+    drafted = sum(len(e["args"]["draft"]) for e in events if e["name"] == "propose")
+    assert rolled_back > 0
+    assert drafted >= report.spec.drafted > 0  # those whose client had gone are drawn, and not counted
