@@ -39,6 +39,8 @@ class FastLlama:
             num_kv_heads=config.num_kv_heads,
             head_dim=config.head_dim,
             padded_head=_up(config.head_dim, LANES),
+            k_column=_up(config.q_dim, TILE_OUTPUTS),
+            v_column=_up(config.q_dim, TILE_OUTPUTS) + _up(config.kv_dim, TILE_OUTPUTS),
             dim=config.dim,
             norm_eps=config.norm_eps,
         )
@@ -79,12 +81,12 @@ class FastLlama:
         self._reserve(len(fed.ids))
         self._shared.x[: len(fed.ids), : self.config.dim] = self._embedding.rows(fed.ids)
         self._shared.claims[:] = 0
-        logits = np.empty((len(fed.wanted), self.vocab_size), np.float32)
+        logits = np.empty((len(fed.wanted), _up(self.vocab_size, TILE_OUTPUTS)), np.float32)
         helpers = [self._workers.submit(self._run, i, fed, kv, logits) for i in range(1, self.num_threads)]
         self._run(0, fed, kv, logits)
         for helper in helpers:
             helper.result()
-        return logits
+        return logits[:, : self.vocab_size]
 
     def _run(self, thread: int, fed: Pass, kv: PagedKv, logits: F32) -> None:
         run_pass(
@@ -102,8 +104,7 @@ class FastLlama:
         if rows <= self._capacity:
             return
         config, sizes = self.config, self._sizes
-        q_outputs = config.num_heads * config.head_dim
-        longest = max(_up(n, BLOCK_INPUTS) for n in (config.dim, q_outputs, config.ffn_dim))
+        longest = max(_up(n, BLOCK_INPUTS) for n in (config.dim, config.q_dim, config.ffn_dim))
         group = config.num_heads // config.num_kv_heads
 
         def room(*shape: int) -> F32:
@@ -111,9 +112,9 @@ class FastLlama:
 
         self._shared = Shared(
             x=room(rows, _up(config.dim, BLOCK_INPUTS)),
-            qkv=room(rows, config.q_dim + 2 * config.kv_dim),
+            qkv=room(rows, _qkv_columns(config)),
             q=room(rows, config.num_heads, sizes.padded_head),
-            mixed=room(rows, _up(q_outputs, BLOCK_INPUTS)),
+            mixed=room(rows, _up(config.q_dim, BLOCK_INPUTS)),
             gated=room(rows, _up(config.ffn_dim, BLOCK_INPUTS)),
             claims=np.zeros((NUM_STAGES * config.num_layers + 1) * CLAIM_STRIDE, np.int64),
         )
@@ -122,8 +123,7 @@ class FastLlama:
             panel=room(threads, rows * longest),
             sums=room(threads, rows * longest // BLOCK_INPUTS),
             line=room(threads, longest),
-            out=room(threads, MAX_ROWS * TILE_OUTPUTS),
-            up=room(threads, MAX_ROWS * TILE_OUTPUTS),
+            ups=room(threads, rows, TILE_OUTPUTS),
             scores=room(threads, group * _up(config.max_model_len, LANES)),
             heads=room(threads, group * (sizes.padded_head + 1)),
         )
@@ -145,10 +145,19 @@ def _pack(config: LlamaConfig, weights: LlamaWeights) -> Packed:
     norms = [norm for layer in weights.layers for norm in (layer.attention_norm, layer.ffn_norm)]
     padded = np.zeros((len(norms) + 1, _up(config.dim, BLOCK_INPUTS)), np.float32)
     padded[:, : config.dim] = [*norms, weights.norm]
-    biases = np.zeros((config.num_layers, config.q_dim + 2 * config.kv_dim), np.float32)
+    biases = np.zeros((config.num_layers, _qkv_columns(config)), np.float32)
     for row, layer in zip(biases, weights.layers, strict=True):
-        row[:] = 0 if layer.qkv_bias is None else layer.qkv_bias
+        if layer.qkv_bias is not None:
+            column = 0
+            for part in np.split(layer.qkv_bias, [config.q_dim, config.q_dim + config.kv_dim]):
+                row[column : column + len(part)] = part
+                column += _up(len(part), TILE_OUTPUTS)
     return Packed(memory, shapes, padded, biases, *config.rope_table())
+
+
+def _qkv_columns(config: LlamaConfig) -> int:
+    """Count the outputs of q, k and v, each filled up to whole tiles."""
+    return _up(config.q_dim, TILE_OUTPUTS) + 2 * _up(config.kv_dim, TILE_OUTPUTS)
 
 
 def _up(value: int, step: int) -> int:

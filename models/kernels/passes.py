@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from models.kernels.digest import SOURCES
 from models.kernels.lanes import numba
-from models.kernels.packing import BLOCK_INPUTS, LANES, STRIPS, TILE_OUTPUTS
+from models.kernels.packing import BLOCK_INPUTS, LANES, TILE_OUTPUTS
 from models.kernels.product import multiply_tile
-from models.kernels.rows import exponentiate, gate_tile, mix_values, score_keys
+from models.kernels.rows import exponentiate, gate_strip, mix_values, score_keys
 from models.kernels.stages import fill_panel, fill_panel_normed, items, num_parts
 
-Q, K, V, O, GATE, UP, DOWN = range(7)  # noqa: E741
 NUM_MATRICES = 7
 NUM_STAGES = 6
 
@@ -34,6 +33,8 @@ class Sizes(NamedTuple):
     num_kv_heads: int
     head_dim: int
     padded_head: int
+    k_column: int
+    v_column: int
     dim: int
     norm_eps: float
 
@@ -43,17 +44,17 @@ class Packed(NamedTuple):
 
     memory: NDArray[np.uint8]
     matrices: NDArray[np.int64]
-    """Per layer the seven of `Q` to `DOWN`, then the output matrix; columns as `pack_all` gives them."""
+    """Per layer q, k, v, o, gate, up, down; at the end the output matrix; columns as `pack_all` gives them."""
     norms: _F32
     """`[2 * layers + 1, dim filled up to whole blocks]`"""
     biases: _F32
-    """`[layers, q + k + v outputs]`"""
+    """`[layers, q + k + v outputs]`, each of the three filled up to whole tiles."""
     cosines: _F32
     sines: _F32
 
 
 class Shared(NamedTuple):
-    """Room that the threads of a pass share; columns beyond a row's own stay zero."""
+    """Room that the threads of a pass share, rows filled up to whole tiles; what is beyond a row's own stays zero."""
 
     x: _F32
     """`[rows, dim]`: the residual stream."""
@@ -73,106 +74,50 @@ class Private(NamedTuple):
     sums: _F32
     """Sums of the panel's blocks, for each part `[blocks][rows]`."""
     line: _F32
-    out: _F32
-    up: _F32
+    ups: _F32
+    """`[rows][32]`: the up projection of a tile."""
     scores: _F32
     heads: _F32
 
 
-def _multiply(packed: Any, matrix: Any, tile: Any, first: Any, width: Any, panel: Any, sums: Any, out: Any) -> None:
-    """Multiply rows `first` to `first + width` by one tile of a matrix."""
-    kind, blocks, block_bytes = matrix[1], matrix[3], matrix[4]
-    at = matrix[0] + tile * blocks * block_bytes
-    panel_at, sums_at = first * blocks * BLOCK_INPUTS, first * blocks
-    multiply_tile(kind, width, panel, panel_at, sums, sums_at, packed.memory, at, blocks, out)
-
-
-def _qkv_item(
-    packed: Any, matrices: Any, layer: Any, item: Any, rows: Any, qkv: Any, panel: Any, sums: Any, out: Any
+def _multiply(
+    memory: Any, matrix: Any, tile: int, rows: int, panel: Any, sums: Any, out: Any, column: int, add: int
 ) -> None:
-    column, which = 0, Q
-    while item >= matrices[which, 2]:
-        item -= matrices[which, 2]
-        column += matrices[which, 5]
-        which += 1
+    """Multiply all rows by one tile of a matrix, into `out` from `column` on."""
+    kind, blocks, stride = matrix[1], matrix[3], out.shape[1]
+    at = matrix[0] + tile * blocks * matrix[4]
     parts = num_parts(rows)
     for part in range(parts):
         first, end = part * rows // parts, (part + 1) * rows // parts
-        width = end - first
-        multiply(packed, matrices[which], item, first, width, panel, sums, out)
-        for strip in range(STRIPS):
-            output = item * TILE_OUTPUTS + strip * LANES
-            for row in range(width):
-                for lane in range(min(LANES, matrices[which, 5] - output)):
-                    to = column + output + lane
-                    qkv[first + row, to] = out[(strip * width + row) * LANES + lane] + packed.biases[layer, to]
+        panel_at, sums_at = first * blocks * BLOCK_INPUTS, first * blocks
+        out_at = first * stride + column + tile * TILE_OUTPUTS
+        multiply_tile(
+            kind, end - first, panel, panel_at, sums, sums_at, memory, at, blocks, out, out_at, stride, add
+        )  # fmt: skip
 
 
-def _add_item(packed: Any, matrix: Any, item: Any, rows: Any, x: Any, panel: Any, sums: Any, out: Any) -> None:
-    """Add one item's outputs to the residual stream."""
-    parts = num_parts(rows)
-    for part in range(parts):
-        first, end = part * rows // parts, (part + 1) * rows // parts
-        width = end - first
-        multiply(packed, matrix, item, first, width, panel, sums, out)
-        for strip in range(STRIPS):
-            output = item * TILE_OUTPUTS + strip * LANES
-            for row in range(width):
-                for lane in range(min(LANES, matrix[5] - output)):
-                    x[first + row, output + lane] += out[(strip * width + row) * LANES + lane]
-
-
-def _gate_item(
-    packed: Any, matrices: Any, item: Any, rows: Any, gated: Any, panel: Any, sums: Any, out: Any, up: Any
-) -> None:
-    parts = num_parts(rows)
-    for part in range(parts):
-        first, end = part * rows // parts, (part + 1) * rows // parts
-        width = end - first
-        multiply(packed, matrices[GATE], item, first, width, panel, sums, out)
-        multiply(packed, matrices[UP], item, first, width, panel, sums, up)
-        for strip in range(STRIPS):
-            output = item * TILE_OUTPUTS + strip * LANES
-            for row in range(width):
-                at = (strip * width + row) * LANES
-                gate_tile(out, at, up, at)
-                for lane in range(min(LANES, matrices[GATE, 5] - output)):
-                    gated[first + row, output + lane] = out[at + lane]
-
-
-def _logits_item(packed: Any, matrix: Any, item: Any, rows: Any, logits: Any, panel: Any, sums: Any, out: Any) -> None:
-    parts = num_parts(rows)
-    for part in range(parts):
-        first, end = part * rows // parts, (part + 1) * rows // parts
-        width = end - first
-        multiply(packed, matrix, item, first, width, panel, sums, out)
-        for strip in range(STRIPS):
-            output = item * TILE_OUTPUTS + strip * LANES
-            for row in range(width):
-                for lane in range(min(LANES, matrix[5] - output)):
-                    logits[first + row, output + lane] = out[(strip * width + row) * LANES + lane]
-
-
-def _turn_row(packed: Any, sizes: Any, fed: Any, row: Any, shared: Any, keys: Any, values: Any) -> None:
+def _turn_row(packed: Any, sizes: Any, layer: int, fed: Any, row: int, shared: Any, keys: Any, values: Any) -> None:
     """Turn a row's queries and key by RoPE, and put its key and value in their block."""
     half, position = sizes.head_dim // 2, fed.positions[row]
     block, slot = fed.blocks[row], fed.slots[row]
     scale = np.float32(1 / np.sqrt(sizes.head_dim))
-    qkv = shared.qkv[row]
+    qkv, bias = shared.qkv[row], packed.biases[layer]
+    for column in range(len(qkv)):
+        qkv[column] += bias[column]
     for head in range(sizes.num_heads):
         for i in range(half):
             cosine, sine = packed.cosines[position, i], packed.sines[position, i]
             even, odd = qkv[head * sizes.head_dim + 2 * i], qkv[head * sizes.head_dim + 2 * i + 1]
             shared.q[row, head, 2 * i] = (even * cosine - odd * sine) * scale
             shared.q[row, head, 2 * i + 1] = (even * sine + odd * cosine) * scale
-    at = sizes.num_heads * sizes.head_dim
+    at = sizes.k_column
     for head in range(sizes.num_kv_heads):
         for i in range(half):
             cosine, sine = packed.cosines[position, i], packed.sines[position, i]
             even, odd = qkv[at + head * sizes.head_dim + 2 * i], qkv[at + head * sizes.head_dim + 2 * i + 1]
             keys[block, slot, head, 2 * i] = even * cosine - odd * sine
             keys[block, slot, head, 2 * i + 1] = even * sine + odd * cosine
-    at += sizes.num_kv_heads * sizes.head_dim
+    at = sizes.v_column
     for head in range(sizes.num_kv_heads):
         for i in range(sizes.head_dim):
             values[block, slot, head, i] = qkv[at + head * sizes.head_dim + i]
@@ -208,10 +153,8 @@ def _attend(
             shared.mixed[row, (first_head + member) * sizes.head_dim + i] = mixed
 
 
-_inlined = numba.njit(nogil=True, error_model="numpy")
-multiply = _inlined(_multiply)
-qkv_item, add_item, gate_item, logits_item = map(_inlined, (_qkv_item, _add_item, _gate_item, _logits_item))
-turn_row, attend = _inlined(_turn_row), _inlined(_attend)
+_compiled = numba.njit(nogil=True, error_model="numpy")
+multiply, turn_row, attend = _compiled(_multiply), _compiled(_turn_row), _compiled(_attend)
 
 
 def _compile(sources: int) -> Any:
@@ -221,51 +164,56 @@ def _compile(sources: int) -> Any:
         thread: int, threads: int, sizes: Any, packed: Any, fed: Any, keys: Any, values: Any, shared: Any,
         private: Any, logits: Any,
     ) -> int:  # fmt: skip
-        rows, wanted = len(fed.positions), len(fed.wanted)
-        panel, sums, line, out = private.panel[thread], private.sums[thread], private.line[thread], private.out[thread]
-        up, scores, heads = private.up[thread], private.scores[thread], private.heads[thread]
-        claims = shared.claims
+        panel, sums, line = private.panel[thread], private.sums[thread], private.line[thread]
+        ups, scores, heads = private.ups[thread], private.scores[thread], private.heads[thread]
+        memory, matrices, claims = packed.memory, packed.matrices, shared.claims
+        rows = len(fed.positions)
         all_rows = np.arange(rows)
         for layer in range(sizes.num_layers):
-            first_stage = NUM_STAGES * layer
-            matrices = packed.matrices[layer * NUM_MATRICES : (layer + 1) * NUM_MATRICES]
+            stage, q = NUM_STAGES * layer, NUM_MATRICES * layer
+            k, v, o, gate, up, down = q + 1, q + 2, q + 3, q + 4, q + 5, q + 6
 
             fill_panel_normed(shared.x, all_rows, sizes.dim, sizes.norm_eps, packed.norms[2 * layer], line, panel, sums)
-            total = matrices[Q, 2] + matrices[K, 2] + matrices[V, 2]
-            for item in items(claims, first_stage, total, threads):
-                qkv_item(packed, matrices, layer, item, rows, shared.qkv, panel, sums, out)
+            q_tiles, k_tiles = matrices[q, 2], matrices[k, 2]
+            for tile in items(claims, stage, q_tiles + 2 * k_tiles, threads):
+                if tile < q_tiles:
+                    multiply(memory, matrices[q], tile, rows, panel, sums, shared.qkv, 0, 0)
+                elif tile < q_tiles + k_tiles:
+                    multiply(memory, matrices[k], tile - q_tiles, rows, panel, sums, shared.qkv, sizes.k_column, 0)
+                else:
+                    v_tile = tile - q_tiles - k_tiles
+                    multiply(memory, matrices[v], v_tile, rows, panel, sums, shared.qkv, sizes.v_column, 0)
 
-            for item in items(claims, first_stage + 1, rows, threads):
-                turn_row(packed, sizes, fed, item, shared, keys[layer], values[layer])
+            for row in items(claims, stage + 1, rows, threads):
+                turn_row(packed, sizes, layer, fed, row, shared, keys[layer], values[layer])
 
-            total = rows * sizes.num_kv_heads
-            for item in items(claims, first_stage + 2, total, threads):
+            for item in items(claims, stage + 2, rows * sizes.num_kv_heads, threads):
                 row, kv_head = item // sizes.num_kv_heads, item % sizes.num_kv_heads
                 attend(sizes, fed, row, kv_head, shared, scores, heads, keys[layer], values[layer])
 
-            fill_panel(shared.mixed, rows, matrices[O, 3], panel, sums)
-            total = matrices[O, 2]
-            for item in items(claims, first_stage + 3, total, threads):
-                add_item(packed, matrices[O], item, rows, shared.x, panel, sums, out)
+            fill_panel(shared.mixed, rows, matrices[o, 3], panel, sums)
+            for tile in items(claims, stage + 3, matrices[o, 2], threads):
+                multiply(memory, matrices[o], tile, rows, panel, sums, shared.x, 0, 1)
 
-            fill_panel_normed(
-                shared.x, all_rows, sizes.dim, sizes.norm_eps, packed.norms[2 * layer + 1], line, panel, sums
-            )
-            total = matrices[GATE, 2]
-            for item in items(claims, first_stage + 4, total, threads):
-                gate_item(packed, matrices, item, rows, shared.gated, panel, sums, out, up)
+            norm = packed.norms[2 * layer + 1]
+            fill_panel_normed(shared.x, all_rows, sizes.dim, sizes.norm_eps, norm, line, panel, sums)
+            for tile in items(claims, stage + 4, matrices[gate, 2], threads):
+                multiply(memory, matrices[gate], tile, rows, panel, sums, shared.gated, 0, 0)
+                multiply(memory, matrices[up], tile, rows, panel, sums, ups, -tile * TILE_OUTPUTS, 0)
+                for row in range(rows):
+                    for lane in range(0, TILE_OUTPUTS, LANES):
+                        at = row * shared.gated.shape[1] + tile * TILE_OUTPUTS + lane
+                        gate_strip(shared.gated, at, ups, row * TILE_OUTPUTS + lane)
 
-            fill_panel(shared.gated, rows, matrices[DOWN, 3], panel, sums)
-            total = matrices[DOWN, 2]
-            for item in items(claims, first_stage + 5, total, threads):
-                add_item(packed, matrices[DOWN], item, rows, shared.x, panel, sums, out)
+            fill_panel(shared.gated, rows, matrices[down, 3], panel, sums)
+            for tile in items(claims, stage + 5, matrices[down, 2], threads):
+                multiply(memory, matrices[down], tile, rows, panel, sums, shared.x, 0, 1)
 
-        if wanted > 0:
-            matrix = packed.matrices[-1]
-            fill_panel_normed(shared.x, fed.wanted, sizes.dim, sizes.norm_eps, packed.norms[-1], line, panel, sums)
-            total = matrix[2]
-            for item in items(claims, NUM_STAGES * sizes.num_layers, total, threads):
-                logits_item(packed, matrix, item, wanted, logits, panel, sums, out)
+        wanted, output = len(fed.wanted), len(matrices) - 1
+        fill_panel_normed(shared.x, fed.wanted, sizes.dim, sizes.norm_eps, packed.norms[-1], line, panel, sums)
+        num_tiles = matrices[output, 2] if wanted > 0 else 0
+        for tile in items(claims, NUM_STAGES * sizes.num_layers, num_tiles, threads):
+            multiply(memory, matrices[output], tile, wanted, panel, sums, logits, 0, 0)
         return sources
 
     return numba.njit(nogil=True, error_model="numpy", cache=True)(run_pass)

@@ -16,9 +16,11 @@ _LINE_BYTES = 64
 
 def _multiply_tile(
     lanes: Lanes, kind: Any, rows: Any, panel: Any, panel_at: Any, sums: Any, sums_at: Any, weights: Any, at: Any,
-    num_blocks: Any, out: Any,
+    num_blocks: Any, out: Any, out_at: Any, out_stride: Any, add: Any,
 ) -> None:  # fmt: skip
-    """Write `out[strips][rows][16]`, the products of `panel[inputs][rows]` and a tile of packed weights.
+    """Write `out[rows][outputs]`, the products of `panel[inputs][rows]` and a tile of packed weights.
+
+    The rows of `out` are `out_stride` floats apart; with `add` not 0 the products are added to what is there.
 
     Per row and output, over the blocks in order: `total = fma(scale, block, total)`, where `block` is the running sum
     over the block's inputs 0, 16, 1, 17, ... How many rows go together changes which products are computed side by
@@ -26,6 +28,7 @@ def _multiply_tile(
     offset need.
     """
     builder = lanes.b
+    target = (out, out_at, out_stride, builder.icmp_signed("!=", add, I64(0)))
     done = builder.append_basic_block("done")
     switch = builder.switch(lanes.add(lanes.mul(kind, MAX_ROWS), rows), done)
     for each in Kind:
@@ -33,7 +36,7 @@ def _multiply_tile(
             case = builder.append_basic_block(f"{each.name}_{num_rows}")
             switch.add_case(I64(each * MAX_ROWS + num_rows), case)
             builder.position_at_end(case)
-            _Tile(lanes, each, num_rows, panel, panel_at, sums, sums_at, weights, at).write(num_blocks, out)
+            _Tile(lanes, each, num_rows, panel, panel_at, sums, sums_at, weights, at).write(num_blocks, target)
             builder.branch(done)
     builder.position_at_end(done)
 
@@ -52,8 +55,9 @@ class _Tile:
         self._panel, self._panel_at, self._sums, self._sums_at = panel, panel_at, sums, sums_at
         self._weights, self._at = weights, at
 
-    def write(self, num_blocks: Any, out: Any) -> None:
+    def write(self, num_blocks: Any, target: tuple[Any, Any, Any, Any]) -> None:
         lanes = self._lanes
+        out, out_at, out_stride, add = target
         pairs = [(strip, row) for strip in range(STRIPS) for row in range(self._num_rows)]
         totals = {pair: lanes.slot(_ZERO) for pair in pairs}
         running = {pair: lanes.slot(_ZERO) for pair in pairs}
@@ -72,8 +76,11 @@ class _Tile:
                     lanes.b.load(running[strip, row]), lanes.b.load(totals[strip, row]), strips_at[strip], block, row
                 )
                 lanes.b.store(total, totals[strip, row])
-        for place, pair in enumerate(pairs):
-            lanes.store(lanes.b.load(totals[pair]), out, place * LANES)
+        for strip, row in pairs:
+            total = lanes.b.load(totals[strip, row])
+            place = lanes.add(lanes.add(out_at, lanes.mul(out_stride, row)), strip * LANES)
+            added = lanes.b.fadd(lanes.load(out, place), total)
+            lanes.store(lanes.b.select(add, added, total), out, place)
 
     def _accumulate(self, running: dict[tuple[int, int], Any], strips_at: list[Any], block: Any, index: Any) -> None:
         """Add the products of the block's inputs `index` and `index + 16`."""

@@ -27,7 +27,7 @@ def _sum_squares(lanes: Lanes, array: Any, at: Any, length: Any) -> Any:
     return lanes.fold(lanes.b.load(total), lanes.b.fadd)
 
 
-def _gate_tile(lanes: Lanes, gate: Any, gate_at: Any, up: Any, up_at: Any) -> None:
+def _gate_strip(lanes: Lanes, gate: Any, gate_at: Any, up: Any, up_at: Any) -> None:
     """Turn sixteen gates into `silu(gate) * up`, in place."""
     b = lanes.b
     x = lanes.load(gate, gate_at)
@@ -140,7 +140,7 @@ def _give_way(lanes: Lanes) -> None:
 
 block_sum = intrinsic(_block_sum, numba.float32)
 sum_squares = intrinsic(_sum_squares, numba.float32)
-gate_tile = intrinsic(_gate_tile)
+gate_strip = intrinsic(_gate_strip)
 score_keys = intrinsic(_score_keys)
 exponentiate = intrinsic(_exponentiate, numba.float32)
 mix_values = intrinsic(_mix_values)
