@@ -50,6 +50,7 @@ class Timeline:
             case Submit(seq, request):
                 self._queued_us[seq] = (now_us, "queued")
                 self._put(ph="M", name="thread_name", pid=_SEQUENCES, tid=seq, args={"name": request.id})
+                self._put(ph="M", name="thread_sort_index", pid=_SEQUENCES, tid=seq, args={"sort_index": seq})
             case Admit(candidates):
                 self._admitting = [candidate.seq for candidate in candidates]
             case Admitted(cached):
