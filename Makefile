@@ -2,10 +2,15 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: run test lint mutants bench clean
+.PHONY: run run-real test lint mutants bench clean
 
 run: $(VENV)/.installed            ## set up, then run the main job
 	$(BIN)/outrider sim
+
+run-real: $(VENV)/.real            ## fetch a small real model and run it, with drafts and without
+	$(BIN)/outrider models pull smollm2-135m
+	$(BIN)/outrider generate --chat --compare \
+	  'Repeat this JSON with "age" set to 31: {"name": "Ada", "age": 30, "city": "London", "tags": ["maths", "engines"]}'
 
 test: $(VENV)/.installed           ## set up, then run the tests
 	$(BIN)/pytest
@@ -24,6 +29,10 @@ bench: $(VENV)/.installed          ## the figures of docs/performance.md
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+$(VENV)/.real: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[real,fast]'
 	touch $@
 
 clean:
