@@ -141,12 +141,12 @@ def test_priorities_drafts_and_a_tight_pool_with_clients_that_come_and_go():
     """A victim that had been planned in the same step kept its budget, its blocks or its drafts."""
 
     async def main(seed):
-        async with engine(num_blocks=30, max_batch_tokens=20, max_running=6, block_tokens=1) as running:
+        async with engine(num_blocks=24, max_batch_tokens=20, max_running=6, block_tokens=1) as running:
 
             async def client(i):
                 await asyncio.sleep(i % 5 / 10)
                 wants = request(
-                    [(i + j) % 5 for j in range(3 + i % 9)],
+                    [(i + j) % 5 for j in range(3 + i % 6)],
                     max_tokens=3 + 2 * (i % 7),
                     seed=seed,
                     params=[GREEDY, SAMPLED][i % 2],
@@ -167,4 +167,4 @@ def test_priorities_drafts_and_a_tight_pool_with_clients_that_come_and_go():
             assert_all_back(running)
             return running.stats().counters.num_preemptions
 
-    assert sum(run(main(seed), seed) for seed in range(8)) > 8
+    assert sum(run(main(seed), seed) for seed in range(8)) > 4
