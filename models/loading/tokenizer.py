@@ -79,7 +79,14 @@ class Tokenizer:
         return int(self._with_special.get_vocab_size())
 
     def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
-        """Ids of `text`. What spells a control token is that token only with `parse_special`."""
+        """Ids of `text`. What spells a control token is that token only with `parse_special`.
+
+        Raises ValueError for a lone surrogate.
+        """
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"text has half a surrogate pair at {error.start}, which is no character") from error
         encoder = self._with_special if parse_special else self._plain
         ids: list[int] = encoder.encode(text, add_special_tokens=False).ids
         return ids if self._bos is None or ids[:1] == [self._bos] else [self._bos, *ids]
@@ -102,10 +109,14 @@ class Tokenizer:
         """Ids of a conversation up to where the assistant speaks, each message with `role` and `content`.
 
         A message that spells a control token is taken at its word, as chat templates do. ValueError without a
-        template or for messages it refuses.
+        template, for a message without text, and for messages the template refuses.
         """
         if self._template is None:
             raise ValueError("chat: this model has no chat template")
+        for index, message in enumerate(messages):
+            for field in ("role", "content"):
+                if not isinstance(message.get(field), str):
+                    raise ValueError(f"messages[{index}].{field} {message.get(field)!r}: must be a string")
         jinja2 = need("jinja2", "real")
         sandbox = need("jinja2.sandbox", "real").ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
         sandbox.globals["raise_exception"] = _refuse

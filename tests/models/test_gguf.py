@@ -124,6 +124,10 @@ def test_tokenizer_and_chat_come_from_the_file(tmp_path):
             tokenizer.token_bytes(wrong)
     chat = tokenizer.chat([{"role": "user", "content": "hell"}])
     assert chat == [1, *tokenizer.encode("user hell"), 2, 1]
+    with pytest.raises(ValueError, match=r"messages\[1\].content None"):
+        tokenizer.chat([{"role": "user", "content": "a"}, {"role": "user", "content": None}])
+    with pytest.raises(ValueError, match="surrogate"):
+        tokenizer.encode("a\ud800b")
 
 
 def test_what_cannot_be_run_is_refused_by_name(tmp_path):
