@@ -1,6 +1,8 @@
 """What the options of all commands share: types that refuse clearly, and options that must have an effect."""
 
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -22,6 +24,21 @@ class LengthsType(click.ParamType[Lengths]):
             return Lengths.parse(str(value))
         except SimError as error:
             self.fail(str(error), param, ctx)
+
+
+class OutFile(click.Path):
+    """A file to be written at the end: that it can be is checked at the start."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, writable=True, allow_dash=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Check the path; a usage error names the folder that is missing."""
+        path = str(super().convert(value, param, ctx))
+        folder = Path(path).parent
+        if not folder.is_dir():
+            self.fail(f"folder {str(folder)!r} does not exist", param, ctx)
+        return path
 
 
 def was_given(ctx: click.Context, name: str) -> bool:

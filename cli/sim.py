@@ -9,17 +9,18 @@ import click
 import msgspec
 
 from cli import sim_options
-from cli.options import refuse_without_effect
+from cli.options import OutFile, refuse_without_effect
 from cli.progress import Progress
 from cli.text_report import print_report
 from scheduler import RequestError
+from sims.clock import Deadlock
 from sims.errors import SimError
 from sims.page import page
 from sims.simulate import simulate
 from sims.timeline import Timeline
 from spec import SpecError
 
-_OUT = click.Path(dir_okay=False, writable=True)
+_OUT = OutFile()
 
 
 @click.command(short_help="Run simulated clients over the engine.")
@@ -54,6 +55,9 @@ def sim(
             report = simulate(config, watch=progress.watch, timeline=timeline)
     except (SimError, RequestError, SpecError) as error:
         raise click.UsageError(str(error), ctx) from None
+    except Deadlock as error:
+        click.echo(f"seed {config.seed}: deadlock: {error}", err=True)
+        sys.exit(1)
     if json_file == "-":
         click.echo(msgspec.json.encode(report))
     else:

@@ -50,7 +50,7 @@ class Crowd:
         self.config = config
         self.engine = engine
         self.log = log
-        self._open: set[asyncio.Task[None]] = set()
+        self._open: dict[asyncio.Task[None], None] = {}  # in order of arrival: a set's order is not the seed's
         self._index_by_seq = array("q")
 
     async def come_and_go(self, clients: Iterable[Client]) -> None:
@@ -63,7 +63,7 @@ class Crowd:
         vanishing = [loop.call_at(start_s + at_s, self._vanish) for at_s in vanish_at_s]
 
         def go(task: asyncio.Task[None]) -> None:
-            self._open.discard(task)
+            del self._open[task]
             self.num_gone += 1
             room.release()
 
@@ -75,7 +75,7 @@ class Crowd:
                 if self.engine.failure is not None:
                     break
                 task = group.create_task(_Visit(self, client).visit(), name=client.request.id)
-                self._open.add(task)
+                self._open[task] = None
                 task.add_done_callback(go)
         for timer in vanishing:
             timer.cancel()

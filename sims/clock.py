@@ -65,8 +65,14 @@ class _Shuffled(deque[Any]):
 
 def run(main: Coroutine[Any, Any, T], seed: int | None = None) -> T:
     """Run `main` to its end in virtual time, like `asyncio.run`. Raises Deadlock, naming who waits for what."""
-    with asyncio.Runner(loop_factory=lambda: VirtualLoop(seed)) as runner:
-        return runner.run(main)
+    try:
+        with asyncio.Runner(loop_factory=lambda: VirtualLoop(seed)) as runner:
+            return runner.run(main)
+    except Deadlock as error:
+        #   what hangs may hang again as it is cancelled: the first deadlock is the one that tells
+        while isinstance(error.__context__, Deadlock):
+            error = error.__context__
+        raise error from None
 
 
 def _waiting_tasks(loop: asyncio.AbstractEventLoop) -> str:
@@ -75,4 +81,4 @@ def _waiting_tasks(loop: asyncio.AbstractEventLoop) -> str:
         frames = task.get_stack(limit=1)
         place = f"{frames[0].f_code.co_filename}:{frames[0].f_lineno}" if frames else "nowhere"
         lines.append(f"{task.get_name()} at {place}")
-    return f"{len(lines)} tasks wait for one another: " + "; ".join(sorted(lines))
+    return f"nothing can happen any more, and these wait ({len(lines)}): " + "; ".join(sorted(lines))

@@ -1,9 +1,11 @@
+import asyncio
 import json
 
 import msgspec
 import pytest
 from click.testing import CliRunner
 
+from actors.scheduling import SchedulerActor
 from cli.main import main
 from models import FakeModel
 
@@ -65,6 +67,17 @@ def test_a_wrong_output_makes_the_exit_status_1_and_names_request_and_seed(monke
     assert "seed 3: request r0000" in result.stderr
 
 
+def test_a_deadlock_is_told_with_its_seed(monkeypatch):
+    async def hang(self):
+        await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(SchedulerActor, "tick", hang)
+    result = run("--seed", "9")
+    assert result.exit_code == 1
+    assert "seed 9: deadlock" in result.stderr
+    assert "scheduler at" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
@@ -78,6 +91,7 @@ def test_a_wrong_output_makes_the_exit_status_1_and_names_request_and_seed(monke
         (["--overhead-ms", "0", "--per-token-us", "0"], ["overhead_ms and per_token_us", "> 0"]),
         (["--trace", "/nowhere.jsonl"], ["--trace", "does not exist"]),
         (["--arrivals", "trace"], ["only a trace has times"]),
+        (["--json", "/nowhere/r.json"], ["--json", "'/nowhere' does not exist"]),
     ],
 )
 def test_wrong_values_are_refused_with_what_is_allowed(args, said):

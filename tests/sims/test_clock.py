@@ -50,7 +50,22 @@ def test_a_deadlock_names_the_tasks_that_wait():
         asyncio.create_task(wait_for_ever(), name="the lost one")  # noqa: RUF006  # it hangs, that is the point
         await asyncio.Event().wait()
 
-    with pytest.raises(Deadlock, match=r"2 tasks wait .*the lost one at .*test_clock\.py"):
+    with pytest.raises(Deadlock, match=r"these wait \(2\): .*the lost one at .*test_clock\.py"):
+        run(main())
+
+
+def test_the_first_of_two_deadlocks_is_told():
+    async def stubborn():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.Event().wait()
+
+    async def main():
+        task = asyncio.create_task(stubborn(), name="stubborn")
+        await task
+
+    with pytest.raises(Deadlock, match=r"these wait \(2\)"):
         run(main())
 
 
