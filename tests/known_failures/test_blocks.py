@@ -17,7 +17,6 @@ from tests.actors.harness import (
     assert_all_back,
     engine,
     expected,
-    is_prefix,
     lasting,
     lookup,
     prompts,
@@ -58,6 +57,19 @@ def test_two_that_start_together_share_nothing_that_is_not_there_yet():
             streams = [running.submit(request(TWO_BLOCKS, seed=i)) for i in range(3)]
             assert await read_all(streams) == [expected(request(TWO_BLOCKS), running.config)] * 3
             assert [stream.num_cached_tokens for stream in streams] == [0, 0, 0]
+
+    run(main())
+
+
+def test_prefixes_are_shared_within_a_salt_only():
+    async def main():
+        async with engine() as running:
+            found = []
+            for salt in (None, "a", "b", "a", None):
+                stream = running.submit(request(TWO_BLOCKS, cache_salt=salt))
+                await read(stream)
+                found.append(stream.num_cached_tokens)
+            assert found == [0, 0, 0, 8, 8]
 
     run(main())
 
@@ -193,49 +205,6 @@ def test_after_a_rewind_across_a_border_every_holder_of_ids_agrees():
             assert core.running == {}
 
     run(main())
-
-
-def count_messages(run_pass=lasting):
-    async def main():
-        async with engine(run_pass=run_pass, max_running=1) as running:
-            await read(running.submit(request(max_tokens=8)))
-        return running._scheduler._tap.num
-
-    return run(main())
-
-
-class Leaver(Log):
-    """Lets a stream be left at a given message: between any two stages of a round."""
-
-    def __init__(self, number):
-        super().__init__()
-        self.number = number
-        self.stream = None
-
-    def __call__(self, time_s, sender, receiver, message):
-        super().__call__(time_s, sender, receiver, message)
-        if self.num == self.number:
-            asyncio.get_running_loop().call_soon(self.stream.leave)
-
-
-@pytest.mark.parametrize("is_at_once", [False, True])
-def test_cancel_between_any_two_stages_of_a_round_releases_the_place(is_at_once):
-    """Left between draft and verification, the only running place is never given to another."""
-    num_messages = count_messages()
-    assert num_messages > 20
-    for number in range(2, num_messages):
-
-        async def main(number=number):
-            leaver = Leaver(number)
-            async with engine(run_pass=lasting, max_running=1, tap=leaver) as running:
-                leaver.stream = running.submit(request(max_tokens=8))
-                other = running.submit(request(TWO_BLOCKS))
-                seen = await read(leaver.stream)
-                assert is_prefix(seen, expected(request(max_tokens=8), running.config))
-                assert await read(other) == expected(request(TWO_BLOCKS), running.config)
-                assert_all_back(running)
-
-        run(main(), seed=number if is_at_once else None)
 
 
 def test_nothing_of_a_preempted_round_is_applied_later():

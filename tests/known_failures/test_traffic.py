@@ -25,6 +25,7 @@ from tests.actors.harness import (
     run,
 )
 
+TWO_BLOCKS = [1, 2, 3, 4, 5, 6, 7, 0, 1]
 LONG = [t % 7 for t in range(90)]
 
 
@@ -54,6 +55,49 @@ def test_after_a_client_has_left_no_step_is_begun_for_it(phase, at_s):
             assert all(feed.seq != gone.seq for step in later for feed in step.feeds)
 
     run(main())
+
+
+def count_messages(run_pass=lasting):
+    async def main():
+        async with engine(run_pass=run_pass, max_running=1) as running:
+            await read(running.submit(request(max_tokens=8)))
+        return running._scheduler._tap.num
+
+    return run(main())
+
+
+class Leaver(Log):
+    """Lets a stream be left at a given message: between any two stages of a round."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.number = number
+        self.stream = None
+
+    def __call__(self, time_s, sender, receiver, message):
+        super().__call__(time_s, sender, receiver, message)
+        if self.num == self.number:
+            asyncio.get_running_loop().call_soon(self.stream.leave)
+
+
+@pytest.mark.parametrize("is_at_once", [False, True])
+def test_cancel_between_any_two_stages_of_a_round_releases_the_place(is_at_once):
+    """Left between draft and verification, the only running place is never given to another."""
+    num_messages = count_messages()
+    assert num_messages > 20
+    for number in range(2, num_messages):
+
+        async def main(number=number):
+            leaver = Leaver(number)
+            async with engine(run_pass=lasting, max_running=1, tap=leaver) as running:
+                leaver.stream = running.submit(request(max_tokens=8))
+                other = running.submit(request(TWO_BLOCKS))
+                seen = await read(leaver.stream)
+                assert is_prefix(seen, expected(request(max_tokens=8), running.config))
+                assert await read(other) == expected(request(TWO_BLOCKS), running.config)
+                assert_all_back(running)
+
+        run(main(), seed=number if is_at_once else None)
 
 
 @pytest.mark.parametrize("at_s", [0.0, 0.5, 1.0, 3.5])
