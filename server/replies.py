@@ -34,7 +34,8 @@ class Replies:
 
     def first_chunk(self, index: int) -> Json:
         """Say who speaks (chat only)."""
-        return self._chunk([{"index": index, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}])
+        delta = {"role": "assistant", "content": ""}
+        return self._chunk([{"index": index, "delta": delta, "logprobs": None, "finish_reason": None}])
 
     def chunk(self, choice: Choice, text: str, tokens: Sequence[Token]) -> Json:
         """Give a choice's next text, and the tokens it took; the reason with the last of it."""

@@ -121,12 +121,12 @@ class Client:
         self.socket.sendall(head.encode() + data)
 
     def read_until(self, mark):
-        data = b""
-        while mark not in data:
+        data = bytearray()
+        while mark not in data[-(65536 + len(mark)) :]:
             part = self.socket.recv(65536)
-            assert part, data
+            assert part, bytes(data[-300:])
             data += part
-        return data
+        return bytes(data)
 
     def close(self):
         self.socket.close()

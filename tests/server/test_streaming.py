@@ -1,0 +1,125 @@
+"""What is streamed is the text, whatever the drafts, the stop strings and the bytes."""
+
+import pytest
+
+from tests.server.harness import events, joined
+
+PROMPT = {"prompt": "ba ni do ba ni do ba ni", "max_tokens": 120, "seed": 11}
+
+
+def stream(server, body, path="/v1/completions"):
+    response = server.post({**body, "stream": True, "stream_options": {"include_usage": True}}, path)
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/event-stream")
+    return events(response)
+
+
+def drafts(k, draft="prompt_lookup"):
+    return {"draft": draft, "k": k} if k else {"draft": "none"}
+
+
+@pytest.mark.parametrize("k", range(9))
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_deltas_join_to_the_text_for_every_k(plain, k, temperature):
+    body = {**PROMPT, "speculative": drafts(k), "verify": "match", "temperature": temperature}
+    whole = plain.post(body).json()
+    chunks = stream(plain, body)
+    assert joined(chunks) == whole["choices"][0]["text"]
+    assert chunks[-1]["usage"] == whole["usage"] | {
+        "prompt_tokens_details": chunks[-1]["usage"]["prompt_tokens_details"]
+    }
+    #   drafts change no text
+    plain_text = plain.post({**body, "speculative": drafts(0)}).json()
+    assert plain_text["choices"] == whole["choices"]
+    assert plain_text["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"]
+    if k:
+        assert whole["metrics"]["speculative_decoding"]["num_draft_tokens"] > 0
+
+
+@pytest.mark.parametrize("k", [0, 1, 4, 8])
+def test_stop_strings_cut_where_they_are_complete(plain, k):
+    body = {**PROMPT, "temperature": 0, "speculative": drafts(k), "return_tokens": True}
+    (whole,) = plain.post(body).json()["choices"]
+    text, texts = whole["text"], [token["text"] for token in whole["tokens"]]
+    #   every string of three to seven characters that begins early in the text spans tokens, some span rounds
+    for start in range(0, 40, 7):
+        for length in (3, 7):
+            stop = text[start : start + length]
+            cut = text.find(stop)
+            ends = [len("".join(texts[: i + 1])) for i in range(len(texts))]
+            num_tokens = 1 + next(i for i, end in enumerate(ends) if end >= cut + len(stop))
+            asked = {**body, "stop": [stop, "never"]}
+            answer = plain.post(asked).json()
+            assert answer["choices"][0]["text"] == text[:cut]
+            assert answer["choices"][0]["finish_reason"] == "stop"
+            assert answer["usage"]["completion_tokens"] == num_tokens
+            chunks = stream(plain, asked)
+            assert joined(chunks) == text[:cut]
+            assert chunks[-2]["choices"][0]["finish_reason"] == "stop"
+            assert chunks[-1]["usage"]["completion_tokens"] == num_tokens
+    plain.wait_idle()
+
+
+def test_a_stop_string_may_not_come_before_min_tokens(plain):
+    body = {**PROMPT, "temperature": 0, "return_tokens": True}
+    (whole,) = plain.post(body).json()["choices"]
+    first = whole["tokens"][0]["text"]
+    (choice,) = plain.post({**body, "stop": first, "min_tokens": 20, "max_tokens": 21}).json()["choices"]
+    assert len(choice["tokens"]) >= 20
+
+
+def test_bytes_wait_for_their_character(plain):
+    """At a high temperature the toy model speaks in single bytes, most of which are no text."""
+    body = {**PROMPT, "temperature": 1e6, "max_tokens": 400, "return_tokens": True, "ignore_eos": True}
+    whole = plain.post(body).json()["choices"][0]
+    ids = [token["id"] for token in whole["tokens"]]
+    assert whole["text"] == plain.http.post("/detokenize", json={"tokens": ids}).json()["prompt"]
+    assert "�" in whole["text"]
+    chunks = stream(plain, body)
+    assert joined(chunks) == whole["text"]
+    streamed = [token["id"] for chunk in chunks for choice in chunk["choices"] for token in choice["tokens"]]
+    assert streamed == ids
+
+
+def test_the_stop_token_is_counted_and_not_shown(plain):
+    body = {**PROMPT, "temperature": 0, "return_tokens": True}
+    tokens = plain.post(body).json()["choices"][0]["tokens"]
+    stop = tokens[5]["id"]
+    first = next(i for i, token in enumerate(tokens) if token["id"] == stop)
+    answer = plain.post({**body, "stop_token_ids": [stop]}).json()
+    assert answer["choices"][0]["text"] == "".join(token["text"] for token in tokens[:first])
+    assert answer["choices"][0]["finish_reason"] == "stop"
+    assert answer["usage"]["completion_tokens"] == first + 1
+
+
+def test_logprobs_are_one_for_each_token(plain):
+    for path, body in (
+        ("/v1/completions", {**PROMPT, "logprobs": 0}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "ba"}], "max_tokens": 50, "logprobs": True}),
+    ):
+        asked = {**body, "seed": 5, "stop": " lu"}
+        whole = plain.post(asked, path).json()
+        told = whole["choices"][0]["logprobs"]
+        chunks = [choice["logprobs"] for chunk in stream(plain, asked, path) for choice in chunk["choices"]]
+        for field in ("content",) if "content" in told else ("tokens", "token_logprobs", "text_offset"):
+            assert len(told[field]) == whole["usage"]["completion_tokens"]
+            parts = [chunk[field] for chunk in chunks if chunk]
+            assert [entry for part in parts for entry in part] == told[field]
+
+
+def test_accepted_drafts_are_marked(plain):
+    answer = plain.post({**PROMPT, "temperature": 0, "return_tokens": True}).json()
+    accepted = sum(token["accepted"] for token in answer["choices"][0]["tokens"])
+    assert accepted == answer["metrics"]["speculative_decoding"]["num_accepted_draft_tokens"] > 0
+
+
+def test_tokenize_and_back(plain):
+    told = plain.http.post("/tokenize", json={"prompt": "bä du"}).json()
+    assert told["count"] == len(told["tokens"])
+    assert plain.http.post("/detokenize", json={"tokens": told["tokens"]}).json() == {"prompt": "bä du"}
+    assert plain.http.post("/detokenize", json={"tokens": [430]}).status_code == 400
+    body = {"max_tokens": 5, "temperature": 0}
+    by_text = plain.post({**body, "prompt": "bä du"}).json()["choices"]
+    assert plain.post({**body, "prompt": told["tokens"]}).json()["choices"] == by_text
+    both = plain.post({**body, "prompt": ["bä du", told["tokens"]]}).json()["choices"]
+    assert [choice["text"] for choice in both] == [by_text[0]["text"]] * 2
