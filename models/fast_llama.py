@@ -2,6 +2,7 @@
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -47,6 +48,7 @@ class FastLlama:
         _log.info("packing weights")
         self._packed = _pack(config, weights)
         self._workers = ThreadPoolExecutor(max(1, self.num_threads - 1), thread_name_prefix="outrider-kernel")
+        self._one_pass = threading.Lock()  # a pass that its caller gave up still has the room of the next one
         self._kv: PagedKv | None = None
         self._capacity = 0
         self._reserve(MAX_ROWS)
@@ -78,6 +80,10 @@ class FastLlama:
         """
         kv = self._bound()
         fed = flatten(chunks, kv, self.vocab_size, self.max_model_len)
+        with self._one_pass:
+            return self._pass(fed, kv)
+
+    def _pass(self, fed: Pass, kv: PagedKv) -> F32:
         self._reserve(len(fed.ids))
         self._shared.x[: len(fed.ids), : self.config.dim] = self._embedding.rows(fed.ids)
         self._shared.claims[:] = 0
