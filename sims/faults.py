@@ -39,12 +39,15 @@ class Nth:
 
     def __init__(self, faults: Iterable[tuple[FaultKind, int]]) -> None:
         self._faults = frozenset(faults)
+        self._kinds = frozenset(kind for kind, _ in self._faults)
         self._seen: Counter[FaultKind] = Counter()
         self.struck: Counter[FaultKind] = Counter()
         """How often each kind has struck."""
 
     def strikes(self, kind: FaultKind) -> bool:
         """Tell whether this opportunity is taken."""
+        if kind not in self._kinds:
+            return False
         opportunity = (kind, self._seen[kind])
         self._seen[kind] += 1
         if opportunity not in self._faults:

@@ -28,6 +28,12 @@ class ExploringLoop(VirtualLoop):
         """What could run next."""
         return self._ready
 
+    @property
+    def timers(self) -> list[asyncio.TimerHandle]:
+        """What is to run later."""
+        timers: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        return timers
+
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run `main` to its end, and close. Whatever is left when something is raised is put out of its misery."""
         asyncio.set_event_loop(self)

@@ -88,12 +88,13 @@ async def live(scenario: Scenario, watch: Watch) -> None:
         if scenario.close_at_s is not None:
             await asyncio.sleep(scenario.close_at_s)
         elif going:
-            await asyncio.wait(going)
+            await asyncio.gather(*going)
         if len(going) == len(visits) and scenario.close_at_s is None:
             await _rest(scenario, watch)
+            watch.is_at_rest = True
         crowd.is_closing = True
     crowd.is_over.set()
-    await asyncio.wait(visits)
+    await asyncio.gather(*visits)
     _check_leftovers(watch, but="messages undelivered")
     for kind, count in watch.agenda.struck.items():
         watch.coverage.count(watch.coverage.faults, kind, by=count)
@@ -101,7 +102,7 @@ async def live(scenario: Scenario, watch: Watch) -> None:
 
 async def _rest(scenario: Scenario, watch: Watch) -> None:
     """Everyone has gone: a moment later the engine holds and remembers nothing."""
-    await asyncio.sleep(scenario.late_s + 10 * scenario.pass_s)
+    await asyncio.sleep(scenario.late_s + 10 * scenario.pass_s + 1e-6)  # time passes only when nothing is ready
     if watch.insides.engine.failure is None:
         _check_leftovers(watch)
 

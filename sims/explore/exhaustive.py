@@ -1,0 +1,121 @@
+"""Every order of a tiny scenario: depth first over the choices among ready callbacks, states seen before left alone."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sims.explore.fingerprint import fingerprint
+from sims.explore.invariants import Violation
+from sims.explore.loop import ExploringLoop
+from sims.explore.run import run_on
+from sims.explore.scenario import Scenario
+from sims.explore.watch import Watch
+
+_END = b""
+
+
+class Explored(NamedTuple):
+    """What there was to see. `num_orders` counts the ways through the states from start to end."""
+
+    num_states: int
+    num_choices: int
+    num_orders: int
+    num_runs: int
+    violation: Violation | None
+    choices: list[int]
+    """The choices that lead to the violation."""
+
+
+class _Seen(Exception):  # noqa: N818  # not an error: the way a run is left early
+    """The run has come to a state that has been seen."""
+
+
+class _Walk:
+    """One run: it follows the choices it is given, and takes the first of all that come after."""
+
+    def __init__(self, states: dict[bytes, list[bytes | None]], given: list[int]) -> None:
+        self.choices: list[int] = []
+        self.fresh: list[tuple[int, int]] = []  # choices made so far and how many there were to make, at new states
+        self._states = states
+        self._given = given
+        self._last: tuple[bytes, int] | None = None
+
+    def start(self, scenario: Scenario) -> Violation | None:
+        """Run to the end, or to a state that has been seen."""
+        self._watch = Watch(scenario)
+        self._loop = ExploringLoop(self._choose)
+        try:
+            violation = run_on(self._loop, scenario, self._watch)
+        except _Seen:
+            return None
+        self._arrive(_END)
+        return violation
+
+    def _choose(self, num_ready: int) -> int:
+        if not self._watch.is_attached or self._watch.is_at_rest:
+            return 0
+        at = len(self.choices)
+        if at < len(self._given) - 1:  # on the way back to where the new choice is made
+            self.choices.append(self._given[at])
+            return self._given[at]
+        state = fingerprint(self._loop, self._watch)
+        if at == len(self._given) - 1:
+            return self._go(state, self._given[at])
+        self._arrive(state)
+        if state in self._states:
+            raise _Seen
+        self._states[state] = [None] * num_ready
+        self.fresh.append((at, num_ready))
+        return self._go(state, 0)
+
+    def _go(self, state: bytes, choice: int) -> int:
+        self.choices.append(choice)
+        self._last = state, choice
+        return choice
+
+    def _arrive(self, state: bytes) -> None:
+        if self._last is not None:
+            before, choice = self._last
+            self._states[before][choice] = state
+
+
+def explore(scenario: Scenario, watch: Callable[[int, int], None] | None = None) -> Explored:
+    """Explore a scenario to completion, or to the first violation; `watch` is told of runs and states now and then.
+
+    A scenario without time is one where anything can come before anything: passes that take none, clients that
+    come at 0 and leave after 0 s.
+    """
+    states: dict[bytes, list[bytes | None]] = {}
+    to_try: list[list[int]] = [[]]
+    num_runs = 0
+    while to_try:
+        walk = _Walk(states, to_try.pop())
+        violation = walk.start(scenario)
+        num_runs += 1
+        if violation is not None:
+            return Explored(len(states), _num_choices(states), 0, num_runs, violation, walk.choices)
+        for at, num_ready in walk.fresh:
+            to_try.extend([*walk.choices[:at], other] for other in range(1, num_ready))
+        if watch is not None and num_runs % 100 == 0:
+            watch(num_runs, len(states))
+    return Explored(len(states), _num_choices(states), _num_orders(states), num_runs, None, [])
+
+
+def _num_choices(states: dict[bytes, list[bytes | None]]) -> int:
+    return sum(map(len, states.values()))
+
+
+def _num_orders(states: dict[bytes, list[bytes | None]]) -> int:
+    """Count the paths to the end from the first state."""
+    counts = {_END: 1}
+    if not states:
+        return 1
+    stack = [next(iter(states))]
+    while stack:
+        state = stack[-1]
+        open_children = [child for child in states[state] if child is not None and child not in counts]
+        if open_children:
+            stack.extend(open_children)
+            continue
+        stack.pop()
+        counts[state] = sum(counts[child] for child in states[state] if child is not None)
+    return counts[next(iter(states))]
