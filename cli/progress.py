@@ -31,6 +31,11 @@ class Progress:
         self._next_s = 0.0
         self._last = (time.perf_counter(), 0)
 
+    @property
+    def is_live(self) -> bool:
+        """Whether anybody sees it."""
+        return not self._progress.disable
+
     def __enter__(self) -> Self:
         self._progress.start()
         return self
@@ -43,7 +48,7 @@ class Progress:
     def watch(self, num_gone: int, num_requests: int, stats: EngineStats) -> None:
         """Draw, if it is time."""
         now_s = time.perf_counter()
-        if now_s < self._next_s or self._progress.disable:
+        if now_s < self._next_s:
             return
         self._next_s = now_s + _REFRESH_S
         counters = stats.counters

@@ -52,7 +52,7 @@ def sim(
                 timeline = Timeline(stack.enter_context(Path(timeline_file).open("wb")))
                 stack.callback(timeline.close)
             progress = stack.enter_context(Progress())
-            report = simulate(config, watch=progress.watch, timeline=timeline)
+            report = simulate(config, watch=progress.watch if progress.is_live else None, timeline=timeline)
     except (SimError, RequestError, SpecError) as error:
         raise click.UsageError(str(error), ctx) from None
     except Deadlock as error:

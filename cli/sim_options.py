@@ -124,6 +124,7 @@ def clock(command: Command) -> Command:
             default="virtual",
             help="Jump from event to event, or take the time that it takes.",
         ),
+        _option("--shuffle/--fifo", default=False, help="virtual: run what is ready in an order drawn from the seed."),
         _option("--overhead-ms", type=_NUMBER, default=5.0, help="virtual: what a pass takes, whatever is in it."),
         _option("--per-token-us", type=_NUMBER, default=20.0, help="virtual: what it takes more for each token."),
         _option("--compare", type=_COUNT_OR_0, default=250, help="Requests held against the one-sequence loop."),
@@ -162,6 +163,7 @@ def needs(o: dict[str, Any]) -> dict[str, tuple[bool, str]]:
         "vocab": (replay is None, "the fake target, without --replay"),
         "order": (replay is None, "the fake target, without --replay"),
         "sharp": (replay is None and any(_temperatures(o)), "the fake target and a --temperature above 0"),
+        "shuffle": (o["clock"] == "virtual", "--clock virtual"),
         "overhead_ms": (o["clock"] == "virtual", "--clock virtual"),
         "per_token_us": (o["clock"] == "virtual", "--clock virtual"),
     }
@@ -173,6 +175,7 @@ def read_config(o: dict[str, Any]) -> SimConfig:
         seed=o["seed"],
         requests=o["requests"],
         clock=o["clock"],
+        shuffle=o["shuffle"],
         engine=EngineConfig(
             num_blocks=o["blocks"],
             block_tokens=o["block_tokens"],

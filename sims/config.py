@@ -39,12 +39,14 @@ class SimConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     Requests come from `trace` or `replay` (paths), or are made up. `requests` bounds their number; None is all of a
     file's, 2,000 otherwise. Each request takes one of `temperatures`, one of `tenants` (they share no prefixes) and
-    one of `priorities` levels. `compare` of the requests are held against the one-sequence loop afterwards.
+    one of `priorities` levels. With `shuffle`, whatever is ready to run in virtual time runs in an order drawn from the
+    seed, not first in, first out. `compare` of the requests are held against the one-sequence loop afterwards.
     """
 
     seed: int = 0
     requests: int | None = None
     clock: Clock = "virtual"
+    shuffle: bool = False
     engine: EngineConfig = EngineConfig()
     target: Fake = Fake()
     arrivals: Closed | Open | Recorded = Closed()
@@ -109,6 +111,8 @@ class SimConfig(msgspec.Struct, frozen=True, kw_only=True):
                 raise SimError(f"{field} is {number}: a finite number > 0")
         if self.trace is not None and self.replay is not None:
             raise SimError("trace and replay are both given: one source of requests")
+        if self.shuffle and self.clock == "wall":
+            raise SimError("shuffle is set: the order of events is drawn in virtual time only")
         if isinstance(self.arrivals, Recorded) and self.trace is None:
             raise SimError("arrivals are recorded: only a trace has times of its own")
         if self.replay is not None and any(self.temperatures):

@@ -12,7 +12,7 @@ def describe_config(config: SimConfig) -> str:
     leaving = config.leaving
     parts = [
         f"seed {config.seed}",
-        f"{config.clock} clock",
+        f"{config.clock} clock" + (", order drawn" if config.shuffle else ""),
         f"arrivals: {config.arrivals}",
         drafts,
         f"{leaving.cancel_rate:.0%} of clients leave",

@@ -67,7 +67,8 @@ def simulate(config: SimConfig, *, watch: Watch | None = None, timeline: Timelin
     workload = Workload(config)
     log = MessageLog(config.engine.num_blocks)
     main = _run(config, workload, log, watch, timeline)
-    outcome = run(main) if config.clock == "virtual" else asyncio.run(main)
+    order = config.seed if config.shuffle else None
+    outcome = run(main, order) if config.clock == "virtual" else asyncio.run(main)
     different = differences(outcome.crowd.compared, workload.model(), config.engine)
     report = _report(config, workload, log, outcome, different)
     return msgspec.structs.replace(report, wall_s=time.perf_counter() - started_s)

@@ -37,6 +37,14 @@ def test_the_same_seed_is_the_same_run_byte_for_byte():
     assert comparable(other) != comparable(first)
 
 
+def test_another_order_of_events_is_another_run_with_the_same_texts():
+    fifo, shuffled = simulate(small()), simulate(small(shuffle=True))
+    accounts_add_up(shuffled)
+    assert shuffled.audit.outputs_compared == 60
+    assert shuffled.digest != fifo.digest
+    assert comparable(shuffled) == comparable(simulate(small(shuffle=True)))
+
+
 def test_every_block_is_back_and_every_output_is_the_references():
     report = simulate(small())
     accounts_add_up(report)
@@ -249,6 +257,7 @@ def test_more_cancels_leave_the_requests_as_they_were():
         ({"arrivals": Open(rate=0.0)}, "rate is 0.0"),
         ({"cost": Cost(0.0, 0.0)}, "overhead_ms and per_token_us is 0"),
         ({"trace": "a", "replay": "b"}, "both given"),
+        ({"clock": "wall", "shuffle": True}, "shuffle is set"),
         ({"temperatures": ()}, "temperatures is empty"),
     ],
 )
