@@ -67,6 +67,7 @@ class Live:
         return {
             "model": self._model_name,
             "stats": stats,
+            "blocks": stats.blocks._asdict(),
             "block_tokens": self._engine.config.block_tokens,
             "speculative": self._engine.config.speculative,
             "sequences": snapshot.sequences,
