@@ -91,7 +91,7 @@ def _errors(*statuses: int) -> dict[str, Any]:
 def _post(body: type[msgspec.Struct], answer: str, summary: str, *, generates: bool = False) -> dict[str, Any]:
     content = _json(answer)
     if generates:
-        content["text/event-stream"] = {"schema": {"type": "string"}}
+        content["text/event-stream"] = {"schema": _object(data=_STRING)}
     responses = {"200": {"description": "Done.", "content": content}, **_errors(400, 401, 404, 413, 415)}
     if generates:
         responses |= _errors(429, 500, 503)
