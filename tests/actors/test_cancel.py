@@ -91,6 +91,23 @@ def test_cancel_in_the_tick_of_the_submit_takes_nothing():
     run(main())
 
 
+@pytest.mark.parametrize("changes", [{"max_tokens": 1}, {"max_tokens": 2}, {"eos": tuple(range(8)), "max_tokens": 9}])
+def test_cancel_in_the_pass_that_would_have_been_the_last(changes):
+    async def main():
+        async with engine(run_pass=lasting) as running:
+            stream, other = running.submit(request(**changes)), running.submit(request())
+            await asyncio.sleep(0.5)
+            await stream.cancel()
+            assert (stream.finish_reason, stream.num_emitted) == ("cancelled", 0)
+            assert running.stats().counters.num_finished == {"stop": 0, "length": 0}
+            assert await read(other) == expected(request(), running.config)
+            counters = running.stats().counters
+            assert (counters.num_emitted_tokens, counters.num_wasted_tokens > 0) == (12, True)
+            assert_all_back(running)
+
+    run(main())
+
+
 def test_cancel_twice_at_once_and_after_the_end():
     async def main():
         async with engine(run_pass=lasting) as running:

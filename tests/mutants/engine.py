@@ -1,0 +1,534 @@
+"""Mistakes to plant in the actors, the policy, and the life of blocks between them."""
+
+from tests.mutants.mutant import Mutant
+
+SCHEDULING, STREAM, RUNNER, BLOCKS = (f"actors/{name}.py" for name in ("scheduling", "stream", "runner", "blocks"))
+ACTOR, ENGINE, MAILBOX, SUPERVISOR = (f"actors/{name}.py" for name in ("actor", "engine", "mailbox", "supervisor"))
+CORE, SEQUENCE, WAITING = (f"scheduler/{name}.py" for name in ("core", "sequence", "waiting"))
+LEDGER, EXECUTION = "kvpool/ledger.py", "models/execution.py"
+
+
+def mutant(name: str, path: str, old: str, new: str, *tests: str) -> Mutant:
+    """`tests` are `folder/file::test`, under tests/ and without `test_`, or `folder/file` for all of a file's."""
+    return Mutant(name, path, old, new, tuple(map(_node, tests)))
+
+
+def _node(short: str) -> str:
+    place, _, test = short.partition("::")
+    folder, _, file = place.partition("/")
+    return f"tests/{folder}/test_{file}.py" + (f"::test_{test}" if test else "")
+
+
+MUTANTS = [
+    # the fence
+    mutant(
+        "give a cancelled sequence's blocks back while its pass runs",
+        SCHEDULING,
+        "            done = await self.ask(self._runner, Step(self.counters.num_steps, feeds), StepDone)\n",
+        "            step = self.ask(self._runner, Step(self.counters.num_steps, feeds), StepDone)\n"
+        "            asyncio = __import__('asyncio')\n"
+        "            asking = asyncio.ensure_future(step)\n"
+        "            while not asking.done():\n"
+        "                await asyncio.sleep(0.1)\n"
+        "                self._take_cancels()\n"
+        "                await self._give_back()\n"
+        "            done = await asking\n",
+        "known_failures/blocks::blocks_of_one_cancelled_during_a_pass_come_back_once_and_after_it",
+    ),
+    mutant(
+        "apply the late output of a cancelled sequence",
+        SCHEDULING,
+        "            if sequence.seq not in self._live:\n",
+        "            if False:\n",
+        "actors/cancel::cancel_in_the_pass_that_would_have_been_the_last",
+    ),
+    mutant(
+        "publish a pass before hearing who left during it",
+        SCHEDULING,
+        "        finally:\n            self._take_cancels()\n",
+        "        finally:\n",
+        "actors/cancel::what_a_cancel_wasted_and_where_it_struck_are_counted",
+    ),
+    mutant(
+        "index a prompt when its pass is scheduled",
+        SCHEDULING,
+        "        self.counters.num_steps += 1\n",
+        "        self.counters.num_steps += 1\n"
+        "        early = [(p.sequence.seq, p.ids[: p.num_pending]) for p in plan.feeds]\n"
+        "        await self.ask(self._blocks, Settle(early, []), Settled)\n",
+        "known_failures/blocks::a_block_is_not_shared_before_the_pass_that_fills_it_has_returned",
+    ),
+    mutant(
+        "close the streams before their blocks are back",
+        SCHEDULING,
+        "        if self._releases:\n            await self._ask_settle([])\n        self._close_streams()\n",
+        "        self._close_streams()\n        if self._releases:\n            await self._ask_settle([])\n",
+        "actors/streams::a_paused_client_may_leave",
+    ),
+    mutant(
+        "skip the rollback where all of a draft is rejected",
+        LEDGER,
+        "        num_released = shorten(self.pool, sequence.table, length)\n",
+        "        num_released = 0 if len(tokens) == 1 else shorten(self.pool, sequence.table, length)\n",
+        "known_failures/blocks::what_was_taken_for_drafts_is_back_after_every_round",
+    ),
+    mutant(
+        "keep the room of rejected drafts reserved",
+        LEDGER,
+        "        sequence.cached = sequence.reserved = length\n",
+        "        sequence.cached = length\n",
+        "known_failures/blocks::what_was_taken_for_drafts_is_back_after_every_round",
+    ),
+    mutant(
+        "keep the prefix index when the model's memory is lost",
+        LEDGER,
+        "            self.release(seq)\n        self.pool.forget_all()\n",
+        "            self.release(seq)\n",
+        "actors/faults::a_pass_that_raises_is_computed_again_and_no_client_sees_it",
+    ),
+    mutant(
+        "share prefixes over salts",
+        SCHEDULING,
+        "Candidate(s.seq, s.context, s.request.cache_salt)",
+        "Candidate(s.seq, s.context, None)",
+        "known_failures/blocks::prefixes_are_shared_within_a_salt_only",
+    ),
+    # messages
+    mutant(
+        "let control wait behind work",
+        MAILBOX,
+        "        self._control.append(envelope)\n",
+        "        self._work.append(envelope)\n",
+        "actors/mailbox::control_overtakes_work_and_each_lane_keeps_its_order",
+        "actors/cancel::cancel_in_the_tick_of_the_submit_takes_nothing",
+    ),
+    mutant(
+        "drop what a full mailbox cannot take",
+        MAILBOX,
+        "        while len(self._work) >= self._capacity:\n",
+        "        while len(self._work) >= self._capacity:\n            return\n",
+        "actors/mailbox",
+    ),
+    mutant(
+        "lose the turn of a sender that is cancelled on it",
+        MAILBOX,
+        "                    self._wake_writer()  # the turn was given and not used: pass it on\n",
+        "                    pass\n",
+        "actors/mailbox::a_sender_cancelled_on_its_turn_passes_the_turn_on",
+    ),
+    mutant(
+        "wake no sender when a message is taken",
+        MAILBOX,
+        "            envelope = self._work.popleft()\n            self._wake_writer()\n",
+        "            envelope = self._work.popleft()\n",
+        "actors/mailbox::a_full_lane_makes_the_sender_wait_and_control_does_not",
+    ),
+    mutant(
+        "lose an answer",
+        ACTOR,
+        "            self._in_hand = None\n            self._answer(envelope, answer)\n",
+        "            self._in_hand = None\n            if type(answer).__name__ != 'Reserved':\n"
+        "                self._answer(envelope, answer)\n",
+        "actors/lossless::a_fixed_mix_whatever_the_measures",
+    ),
+    mutant(
+        "forget the cancel of a request that is not seen yet",
+        SCHEDULING,
+        "                    self._cancelled_unseen.add(seq)\n",
+        "                    pass\n",
+        "actors/cancel::cancel_in_the_tick_of_the_submit_takes_nothing",
+    ),
+    mutant(
+        "pass over messages that the scheduler does not know",
+        SCHEDULING,
+        '                raise TypeError(f"{self.name} does not know {type(message).__name__}")\n',
+        "                pass\n",
+        "actors/messages::a_message_the_scheduler_does_not_know_is_an_error_and_not_passed_over",
+    ),
+    # clients
+    mutant(
+        "do not check whether an id is in use",
+        ENGINE,
+        "        if request_id in self._streams:\n",
+        "        if False:\n",
+        "actors/submit::an_id_is_taken_until_its_request_has_ended",
+    ),
+    mutant(
+        "keep an id taken after its request has ended",
+        STREAM,
+        "        del self._by_id[stream.id]\n",
+        "",
+        "actors/cancel::an_id_can_be_used_again_as_soon_as_cancel_returns",
+    ),
+    mutant(
+        "let a client leave its loop without cancelling",
+        STREAM,
+        "                await self._wait()\n        finally:\n            self.leave()\n",
+        "                await self._wait()\n        finally:\n            pass\n",
+        "actors/leaving::leaving_cancels_the_request_and_wastes_one_step_at_most",
+    ),
+    mutant(
+        "return from a cancel at once",
+        STREAM,
+        "        self.leave()\n        await self._ended.wait()\n",
+        "        self.leave()\n",
+        "actors/cancel::cancel_is_legal_at_every_instant_and_returns_when_nothing_is_held",
+    ),
+    mutant(
+        "hand tokens to a client that has left",
+        STREAM,
+        "        if not self._has_left:\n            start",
+        "        if True:\n            start",
+        "actors/cancel::cancel_is_legal_at_every_instant_and_returns_when_nothing_is_held",
+    ),
+    mutant(
+        "never pause who does not read",
+        STREAM,
+        "        return not self._is_paused\n",
+        "        return True\n",
+        "actors/streams::a_client_that_does_not_read_pauses_its_own_sequence_and_no_other",
+    ),
+    mutant(
+        "never let a paused sequence go on",
+        STREAM,
+        "            self._send(Resume(self.seq))\n",
+        "",
+        "actors/streams::a_client_that_does_not_read_pauses_its_own_sequence_and_no_other",
+    ),
+    mutant(
+        "plan rounds for the paused",
+        CORE,
+        "if s.state is State.DECODE and not s.is_paused]",
+        "if s.state is State.DECODE]",
+        "scheduler/plan::a_pause_takes_a_sequence_out_of_the_pass",
+    ),
+    mutant(
+        "charge the paused to the token budget",
+        CORE,
+        "            if not running.is_paused:\n",
+        "            if True:\n",
+        "scheduler/admission::a_paused_one_takes_nothing_of_the_token_budget",
+        "actors/streams::those_who_do_not_read_hold_no_place_that_others_wait_for",
+    ),
+    mutant(
+        "let the paused hold their places",
+        CORE,
+        "        if paused and self._is_crowded:",
+        "        if False:",
+        "scheduler/admission::the_paused_give_way_to_those_who_wait_for_a_place",
+        "actors/streams::those_who_do_not_read_hold_no_place_that_others_wait_for",
+    ),
+    mutant(
+        "tie a stream to itself",
+        STREAM,
+        "        self._ended = asyncio.Event()\n",
+        "        self._ended = asyncio.Event()\n        self._self = self\n",
+        "actors/garbage::of_what_has_ended_nothing_is_alive",
+    ),
+    # the round
+    mutant(
+        "do not tell the drafter what was emitted",
+        SEQUENCE,
+        "            self.drafter.append(kept)\n",
+        "            pass\n",
+        "known_failures/texts::each_row_of_a_mixed_batch_gets_its_own_draft",
+    ),
+    mutant(
+        "draft from the prompt's uncached part only",
+        SEQUENCE,
+        "Drafter(self.speculative, self.context)",
+        "Drafter(self.speculative, self.context[self.cached :])",
+        "known_failures/texts::a_prompt_from_the_prefix_cache_is_drafted_from_all_the_same",
+    ),
+    mutant(
+        "leave the last round's draft in place",
+        SEQUENCE,
+        "            self.drafter.append(kept)\n        self.draft = None\n",
+        "            self.drafter.append(kept)\n",
+        "scheduler/plan::a_draft_stays_the_same_until_its_round_is_settled",
+        "known_failures/texts::each_row_of_a_mixed_batch_gets_its_own_draft",
+    ),
+    mutant(
+        "start the generator over when a sequence is computed again",
+        SEQUENCE,
+        "        self.cached = 0\n        self.draft = None\n",
+        "        self.cached = 0\n        self.draft = None\n        self.rng = stream(self.request.seed)\n",
+        "actors/faults::a_pass_that_raises_is_computed_again_and_no_client_sees_it",
+        "scheduler/admission::a_victim_keeps_its_tokens_its_generator_and_its_drafter_and_nothing_else",
+    ),
+    mutant(
+        "leave the generator where it was before the round",
+        SCHEDULING,
+        "                sequence.rng.state = outcome.rng_state\n",
+        "                pass\n",
+        "actors/lossless::a_fixed_mix_whatever_the_measures",
+    ),
+    mutant(
+        "draw choice 0 for every choice",
+        SEQUENCE,
+        "stream(request.seed, request.choice)",
+        "stream(request.seed)",
+        "actors/lossless::any_mix_of_requests_under_any_engine",
+    ),
+    mutant(
+        "see the length before the stop id",
+        SEQUENCE,
+        "        if not self.stops.isdisjoint(kept):\n",
+        "        if reason is None and not self.stops.isdisjoint(kept):\n",
+        "known_failures/texts::a_stop_id_is_seen_before_the_length",
+    ),
+    mutant(
+        "keep what a round emitted after the end",
+        SEQUENCE,
+        "            kept = kept[: end + 1]\n",
+        "            kept = kept[: end + 2]\n",
+        "known_failures/texts::an_eos_inside_an_accepted_run_ends_the_text",
+    ),
+    mutant(
+        "count the bonus token as accepted",
+        CORE,
+        "        num_accepted = min(len(tokens) - 1, len(emitted))\n",
+        "        num_accepted = len(emitted)\n",
+        "known_failures/texts::the_accept_rate_does_not_count_the_bonus_token_or_what_was_cut",
+    ),
+    mutant(
+        "count as accepted what was cut behind an eos",
+        CORE,
+        "        num_accepted = min(len(tokens) - 1, len(emitted))\n",
+        "        num_accepted = len(tokens) - 1\n",
+        "known_failures/texts::the_accept_rate_does_not_count_the_bonus_token_or_what_was_cut",
+    ),
+    mutant(
+        "blind the penalties to what was emitted",
+        SCHEDULING,
+        "            output=sequence.context[sequence.prompt_len :] if looks_back else (),\n",
+        "            output=(),\n",
+        "known_failures/texts::penalties_have_their_effect_with_drafts",
+    ),
+    mutant(
+        "draft past the end of the request",
+        SEQUENCE,
+        "self.drafter.propose(min(self.speculative.k, self.room - self.num_emitted - 1))",
+        "self.drafter.propose(self.speculative.k)",
+        "scheduler/plan::drafts_never_run_past_the_end",
+        "known_failures/texts::drafts_do_not_run_past_the_length_limit",
+    ),
+    # the policy
+    mutant(
+        "let a victim keep what it was planned for",
+        SCHEDULING,
+        "            if not plan.victims:\n                return plan\n",
+        "            if not plan.victims:\n                return plan\n"
+        "            plan = plan._replace(feeds=self.core.plan(10**6).feeds)\n"
+        "            if plan.feeds:\n                for victim in plan.victims:\n"
+        "                    self.core.preempt(victim)\n                    self._releases.append(victim.seq)\n"
+        "                await self._ask_settle([])\n                return Plan(plan.feeds, [])\n",
+        "known_failures/blocks::nothing_of_a_preempted_round_is_applied_later",
+    ),
+    mutant(
+        "let a victim keep its length",
+        SEQUENCE,
+        "        self.cached = 0\n        self.draft = None\n",
+        "        self.draft = None\n",
+        "scheduler/admission::a_victim_keeps_its_tokens_its_generator_and_its_drafter_and_nothing_else",
+        "known_failures/blocks::nothing_of_a_preempted_round_is_applied_later",
+    ),
+    mutant(
+        "preempt the first in rank",
+        CORE,
+        "key=lambda s: (s.is_paused, s.rank), reverse=True)",
+        "key=lambda s: (not s.is_paused, s.rank))",
+        "scheduler/admission::victims_are_the_last_to_come",
+    ),
+    mutant(
+        "shrink drafts that a sampled text depends on",
+        SEQUENCE,
+        'return self.params.is_greedy or self.request.verify == "match"',
+        "return True",
+        "scheduler/plan::a_sampled_round_keeps_its_draft_and_the_last_in_rank_gives_way",
+        "scheduler/adaptive::a_draft_that_the_text_depends_on_is_never_cut",
+    ),
+    mutant(
+        "do not count drafts against the budget",
+        CORE,
+        "        return self.num_pending + len(self.draft)\n",
+        "        return self.num_pending\n",
+        "scheduler/plan::drafts_count_against_the_budget_and_the_chunk_gets_the_rest",
+    ),
+    mutant(
+        "feed the last of a context without its round",
+        CORE,
+        "        num_fed = min(room, num_pending - 1)\n",
+        "        num_fed = min(room, num_pending)\n",
+        "scheduler/plan::the_last_token_of_a_context_is_fed_only_together_with_the_draft",
+    ),
+    mutant(
+        "overlook the room in the last block",
+        CORE,
+        "        room = (blocks_for(sequence.cached, size) + available) * size - sequence.cached\n",
+        "        room = available * size\n",
+        "scheduler/plan::room_in_the_last_block_is_used_before_a_new_one_is_asked_for",
+    ),
+    mutant(
+        "serve rounds in excess of the budget in the order of arrival",
+        CORE,
+        "        feeds.sort(key=lambda planned: (planned.sequence.last_served, planned.sequence.rank))\n",
+        "",
+        "scheduler/plan::rounds_in_excess_of_the_budget_take_turns",
+    ),
+    mutant(
+        "admit more than may run",
+        CORE,
+        "        while len(chosen) < limit and budget > 0",
+        "        while budget > 0",
+        "scheduler/admission::first_come_first_served",
+    ),
+    mutant(
+        "overlook priorities",
+        SEQUENCE,
+        "        return (self.request.priority, self.seq)\n",
+        "        return (0, self.seq)\n",
+        "scheduler/admission::a_lower_priority_number_goes_first_and_equals_go_by_arrival",
+    ),
+    mutant(
+        "let a cancelled request come up in the queue",
+        WAITING,
+        "            if sequence.seq in self._members:\n                return sequence\n",
+        "            if True:\n                return sequence\n",
+        "scheduler/admission::taking_from_the_middle_of_the_queue_leaves_the_order_of_the_others",
+    ),
+    # failure and the end
+    mutant(
+        "go on with the crashed pass's memory, bound anew",
+        RUNNER,
+        "        self._model = copy.copy(self._model)\n",
+        "",
+        "actors/faults::a_pass_that_hangs_is_given_up_and_what_it_writes_late_is_read_by_nobody",
+    ),
+    mutant(
+        "go on with the crashed pass's memory",
+        RUNNER,
+        "        self._model = copy.copy(self._model)\n        self._bind()\n",
+        "        self._model = copy.copy(self._model)\n",
+        "actors/faults::a_pass_that_hangs_is_given_up_and_what_it_writes_late_is_read_by_nobody",
+    ),
+    mutant(
+        "wait for a pass for ever",
+        RUNNER,
+        "fail_after(self._config.pass_timeout_s)",
+        "fail_after(None)",
+        "actors/faults::a_pass_that_hangs_is_given_up_and_what_it_writes_late_is_read_by_nobody",
+    ),
+    mutant(
+        "go on with the lengths that were cached before the crash",
+        SCHEDULING,
+        "        for sequence in list(self.core.running.values()):\n            self.core.preempt(sequence)\n",
+        "",
+        "actors/faults::a_pass_that_raises_is_computed_again_and_no_client_sees_it",
+    ),
+    mutant(
+        "fail a whole pass for one row of nonsense",
+        EXECUTION,
+        "    except SpecError:\n        pass\n",
+        "    except SpecError:\n        raise\n",
+        "actors/faults::rows_of_nonsense_fail_their_own_request_and_no_other",
+    ),
+    mutant(
+        "restart once more than may be",
+        SUPERVISOR,
+        "        return len(self._crashes) > self._max_restarts\n",
+        "        return len(self._crashes) > self._max_restarts + 1\n",
+        "actors/faults::a_model_that_raises_too_often_ends_every_stream_and_the_engine",
+    ),
+    mutant(
+        "never forget a crash",
+        SUPERVISOR,
+        "        while self._crashes[0] <= now - self._period_s:\n            self._crashes.popleft()\n",
+        "",
+        "actors/faults::crashes_far_enough_apart_are_never_too_many",
+    ),
+    mutant(
+        "tell nobody of a crash that nobody waited on",
+        ACTOR,
+        "            if self._untold is not None and _fail(envelope, self._untold):\n",
+        "            if False:\n",
+        "actors/crashes::a_runner_that_dies_between_two_messages_is_noticed",
+    ),
+    mutant(
+        "wait for an actor that was given up",
+        ACTOR,
+        "        if isinstance(receiver._untold, ActorGivenUp):\n            raise receiver._untold\n",
+        "",
+        "actors/crashes::an_actor_that_is_given_up_between_two_messages_is_noticed",
+    ),
+    mutant(
+        "restart the scheduler without the block manager",
+        ENGINE,
+        "self._start(self._scheduler, (self._blocks,), self._give_up)",
+        "self._start(self._scheduler, (), self._give_up)",
+        "actors/crashes::a_scheduler_that_crashes_ends_the_open_streams_and_the_engine_goes_on",
+    ),
+    mutant(
+        "keep the blocks when the engine gives up",
+        ENGINE,
+        "        self._scheduler.fail_all(self.failure)\n        self._blocks.restart()\n",
+        "        self._scheduler.fail_all(self.failure)\n",
+        "actors/faults::a_model_that_raises_too_often_ends_every_stream_and_the_engine",
+    ),
+    mutant(
+        "take in a request whose stream has ended with all others",
+        SCHEDULING,
+        "            case Submit(seq, _) if not self._streams.is_open(seq):",
+        "            case Submit(seq, _) if False:",
+        "actors/crashes::a_scheduler_that_crashes_ends_the_open_streams_and_the_engine_goes_on",
+    ),
+    mutant(
+        "serve to the end what came in as the engine stopped",
+        SCHEDULING,
+        "                if self._is_stopping or seq in self._cancelled_unseen:\n",
+        "                if seq in self._cancelled_unseen:\n",
+        "actors/lifetime::before_anything_was_taken_in",
+    ),
+    mutant(
+        "stop with a request in the mailbox",
+        SCHEDULING,
+        " or self._ending or len(self.mailbox):\n",
+        " or self._ending:\n",
+        "actors/lifetime::with_a_request_that_came_during_the_last_pass",
+    ),
+    mutant(
+        "let a second cancel of the task end the engine's end",
+        ENGINE,
+        "                    cancelled_again = cancelled\n",
+        "                    raise\n",
+        "actors/lifetime::by_cancelling_the_task_that_is_in_it_however_often",
+    ),
+    mutant(
+        "answer messages that the block manager does not know",
+        BLOCKS,
+        "            case _:\n                return await super().handle(message)\n",
+        "            case _:\n                return message\n",
+        "actors/messages::the_block_manager_refuses_what_it_does_not_know",
+    ),
+    mutant(
+        "hand out the counters themselves",
+        ENGINE,
+        "copy.deepcopy(self._scheduler.counters)",
+        "self._scheduler.counters",
+        "actors/streams::numbers_read_earlier_do_not_change",
+    ),
+    mutant(
+        "look for a sender that has been passed over among those who wait",
+        MAILBOX,
+        "                if turn in self._writers:\n",
+        "                if turn.cancelled():\n",
+        "actors/mailbox::a_sender_cancelled_just_before_a_message_is_taken_is_cancelled_and_nothing_else",
+    ),
+    mutant(
+        "take no turns among those served together",
+        CORE,
+        "            self._num_served += 1\n            planned.sequence.last_served = self._num_served\n",
+        "            planned.sequence.last_served = self._num_served\n        self._num_served += 1\n",
+        "scheduler/plan::rounds_in_excess_of_the_budget_take_turns",
+    ),
+]
