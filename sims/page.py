@@ -59,7 +59,7 @@ def _blocks(report: Report) -> str:
         "sequence holds the blocks of its own text. When it ends they come back: those whose content may serve "
         "another prompt stay evictable, the others are free. The three always add up to the whole pool. When "
         "the last request has ended nothing may be held.",
-        _legend(layers) + plots.areas("Blocks by state over time", series.time_s, layers),
+        _legend(layers) + _scroll(plots.areas("Blocks by state over time", series.time_s, layers)),
         f"At most {blocks.peak_held:,} were held. At the end: {blocks.free:,} free, {blocks.evictable:,} evictable, "
         f"{blocks.held:,} held. Preemptions, where a sequence had to give its blocks to another and start over: "
         f"{report.preemptions:,}.",
@@ -73,7 +73,7 @@ def _requests(report: Report) -> str:
         "Running and waiting",
         "A running request takes part in the forward passes. A waiting one has been submitted and holds nothing "
         "yet: there is no place, or there are no blocks for it.",
-        _legend(layers) + plots.lines("Requests running and waiting over time", series.time_s, layers),
+        _legend(layers) + _scroll(plots.lines("Requests running and waiting over time", series.time_s, layers)),
     )
 
 
@@ -196,7 +196,12 @@ def _legend(layers: Iterable[Layer]) -> str:
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     first = "<tr>" + "".join(f"<th>{cell}</th>" for cell in head) + "</tr>" if any(head) else ""
     cells = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f'<div class="scroll"><table>{first}{cells}</table></div>'
+    return _scroll(f"<table>{first}{cells}</table>")
+
+
+def _scroll(content: str) -> str:
+    """Let what is too wide for a small screen scroll on its own."""
+    return f'<div class="scroll">{content}</div>'
 
 
 def _quantiles(latency: Latency) -> tuple[float | None, ...]:
