@@ -4,6 +4,7 @@ import click
 
 from cli.chat import chat
 from cli.config import config
+from cli.explore import explore
 from cli.generate import generate
 from cli.load import load
 from cli.models import models
@@ -18,6 +19,7 @@ def main() -> None:
 
 
 main.add_command(sim)
+main.add_command(explore)
 main.add_command(serve)
 main.add_command(load)
 main.add_command(config)

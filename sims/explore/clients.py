@@ -33,7 +33,8 @@ class Crowd:
     async def visit(self, index: int, client: Client) -> None:
         """Let a client come, and go, and perhaps come again."""
         try:
-            await asyncio.sleep(client.at_s)
+            if client.at_s:
+                await asyncio.sleep(client.at_s)
             for request, leave in ((client.request, client.leave), (client.again, None)):
                 if request is None:
                     return
@@ -159,10 +160,10 @@ class Visit:
         return asyncio.create_task(self._leave_from_outside(leave, reader), name=f"{self._stream.id} leaves")
 
     async def _leave_from_outside(self, leave: Leave, reader: asyncio.Task[None]) -> None:
-        if leave.delay_s is not None:
-            await asyncio.sleep(leave.delay_s)
-        else:
+        if leave.message is not None:
             await self._nth_message(leave)
+        elif leave.delay_s:
+            await asyncio.sleep(leave.delay_s)
         self._watch.note("clients", f"{self._stream.id} leaves: {leave.way}")
         self._has_left = True
         if leave.way == "task":

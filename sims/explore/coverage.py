@@ -38,14 +38,12 @@ def impossible(state: str, message: str) -> str | None:
     match message:
         case "Submit":
             return None if state == UNSEEN else "it is the first message about a sequence"
-        case "Stop" | "ForgetAll" if state in ENDED:
-            return "it is about those that have not ended"
         case "Stop":
             return None
+        case "ForgetAll" if state in ENDED:
+            return "it is about those that have not ended"
         case "Resume" if state in (UNSEEN, State.WAITING, State.PREFILL):
             return "only a sequence that has emitted can be paused, and it is not admitted again before it is resumed"
-        case "Resume" if state == State.CANCELLED:
-            return "its client has left and reads no more"
         case _ if state == UNSEEN and message != "Cancel":
             return "the scheduler speaks only of what it has taken in"
         case "Admit" if state not in (State.WAITING, State.PREEMPTED):
@@ -54,7 +52,7 @@ def impossible(state: str, message: str) -> str | None:
             return "the state changes after the answer; a cancel is heard later"
         case "Reserve" | "Reserved" | "Step" | "StepDone" if state not in (State.PREFILL, State.DECODE):
             return "only admitted sequences are fed; a cancel is heard after the pass"
-        case "Settle" | "Settled" if state == State.WAITING:
+        case "Settle" if state == State.WAITING:
             return "it holds nothing to settle"
         case "ForgetAll" if state in (State.PREFILL, State.DECODE):
             return "those that ran are preempted first"

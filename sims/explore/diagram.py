@@ -1,5 +1,7 @@
 """A run as a sequence diagram in text, from the first submission to what went wrong."""
 
+from collections.abc import Iterable
+
 from actors.messages import (
     Admit,
     Admitted,
@@ -27,8 +29,10 @@ _COLUMN = {"client": 0} | {name: i for i, name in enumerate(LINES)}
 _MOST_ROWS = 200
 
 
-def diagram(scenario: Scenario) -> str:
-    """Run a scenario and draw it: a row for each message, from who sends it to whom it goes, and what it says.
+def diagram(scenario: Scenario, choices: Iterable[int] | None = None) -> str:
+    """Run a scenario, in the order of `choices` where they are given, and draw it.
+
+    A row for each message, from who sends it to whom it goes, and what it says:
 
     ms       clients     scheduler   blocks      runner
       0.000  o---------->|           |           |           Submit 0: 4 tokens, at most 3 more
@@ -41,7 +45,7 @@ def diagram(scenario: Scenario) -> str:
     def note(time_s: float, who: str, what: str) -> None:
         rows.append(f"{time_s * 1e3:9.3f}  {_mark(_COLUMN[who])}  {what}")
 
-    outcome = run(scenario, log, note)
+    outcome = run(scenario, log, note, choices)
     if len(rows) > _MOST_ROWS:
         half = _MOST_ROWS // 2
         rows[half:-half] = [f"{'':9}  ... {len(rows) - 2 * half} rows ..."]

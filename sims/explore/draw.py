@@ -32,7 +32,7 @@ def draw(seed: int) -> Scenario:
         stream_tokens=rng.choice((1 + k, 2 + k, 4 + 2 * k, 256)),
         audit_every=rng.choice((1, 64)),
         pass_timeout_s=50 * _MS if has_faults or rng.random() < 0.3 else None,
-        max_restarts=rng.choice((0, 1, 3, 100)),
+        max_restarts=rng.choice((0, 1, 3, 100, 100, 100)),
         restart_period_s=rng.choice((5.0, 50 * _MS)),
     )
     vocab = rng.choice((2, 3, 5, 8, 32))

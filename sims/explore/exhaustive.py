@@ -25,16 +25,31 @@ class Explored(NamedTuple):
     """The choices that lead to the violation."""
 
 
-class _Seen(Exception):  # noqa: N818  # not an error: the way a run is left early
+class _Seen(Exception):  # not an error: the way a run is left early
     """The run has come to a state that has been seen."""
+
+
+class _Branch(NamedTuple):
+    """A new state: how many choices led to it, and how many there are."""
+
+    state: bytes
+    at: int
+    num_ready: int
+
+
+class _Given(NamedTuple):
+    """Choices to make, the last of them for the first time and in a state that is known."""
+
+    choices: list[int]
+    state: bytes
 
 
 class _Walk:
     """One run: it follows the choices it is given, and takes the first of all that come after."""
 
-    def __init__(self, states: dict[bytes, list[bytes | None]], given: list[int]) -> None:
+    def __init__(self, states: dict[bytes, list[bytes | None]], given: "_Given") -> None:
         self.choices: list[int] = []
-        self.fresh: list[tuple[int, int]] = []  # choices made so far and how many there were to make, at new states
+        self.fresh: list[_Branch] = []
         self._states = states
         self._given = given
         self._last: tuple[bytes, int] | None = None
@@ -51,20 +66,17 @@ class _Walk:
         return violation
 
     def _choose(self, num_ready: int) -> int:
-        if not self._watch.is_attached or self._watch.is_at_rest:
+        if self._watch.is_at_rest:
             return 0
         at = len(self.choices)
-        if at < len(self._given) - 1:  # on the way back to where the new choice is made
-            self.choices.append(self._given[at])
-            return self._given[at]
+        if at < len(self._given.choices):  # on the way back to where the new choice is made
+            return self._go(self._given.state, self._given.choices[at])
         state = fingerprint(self._loop, self._watch)
-        if at == len(self._given) - 1:
-            return self._go(state, self._given[at])
         self._arrive(state)
         if state in self._states:
             raise _Seen
         self._states[state] = [None] * num_ready
-        self.fresh.append((at, num_ready))
+        self.fresh.append(_Branch(state, at, num_ready))
         return self._go(state, 0)
 
     def _go(self, state: bytes, choice: int) -> int:
@@ -85,7 +97,7 @@ def explore(scenario: Scenario, watch: Callable[[int, int], None] | None = None)
     come at 0 and leave after 0 s.
     """
     states: dict[bytes, list[bytes | None]] = {}
-    to_try: list[list[int]] = [[]]
+    to_try = [_Given([], _END)]
     num_runs = 0
     while to_try:
         walk = _Walk(states, to_try.pop())
@@ -93,8 +105,8 @@ def explore(scenario: Scenario, watch: Callable[[int, int], None] | None = None)
         num_runs += 1
         if violation is not None:
             return Explored(len(states), _num_choices(states), 0, num_runs, violation, walk.choices)
-        for at, num_ready in walk.fresh:
-            to_try.extend([*walk.choices[:at], other] for other in range(1, num_ready))
+        for state, at, num_ready in walk.fresh:
+            to_try.extend(_Given([*walk.choices[:at], other], state) for other in range(1, num_ready))
         if watch is not None and num_runs % 100 == 0:
             watch(num_runs, len(states))
     return Explored(len(states), _num_choices(states), _num_orders(states), num_runs, None, [])

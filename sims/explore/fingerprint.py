@@ -10,9 +10,10 @@ import re
 import types
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextvars import Context
-from functools import partial
+from functools import cache, partial
+from itertools import chain, pairwise
 from typing import Any
 
 import anyio
@@ -46,7 +47,6 @@ _LEFT_OUT: dict[type, frozenset[str]] = {
     CheckedMemory: frozenset({"_powers", "_inverses"}),
     Visit: frozenset({"_wanted"}),
 }
-_NOTHING = frozenset[str]()
 _PLAIN = (int, float, str, bytes, bool, type(None))
 _OUTSIDE = (asyncio.AbstractEventLoop, Context, types.ModuleType, Scenario, EngineConfig, SamplingParams)
 
@@ -55,12 +55,12 @@ def fingerprint(loop: ExploringLoop, watch: Watch) -> bytes:
     """Digest the state between two callbacks, 16 bytes."""
     speller = _Speller()
     spell = speller.spell
-    for task in sorted(asyncio.all_tasks(loop), key=_task_name):
+    for task in sorted(loop.tasks(), key=_task_name):
         speller.spell_task(task)
     spell(watch)
     #   who was served before whom matters, when does not
     served = sorted(watch.insides.core.running.values(), key=lambda s: (s.last_served, s.seq))
-    spell([(s.seq, s.last_served == t.last_served) for s, t in zip(served, served[1:], strict=False)])
+    spell([(s.seq, s.last_served == t.last_served) for s, t in pairwise(served)])
     spell([s.seq for s in served])
     #   any of the ready may come next, so their order says nothing
     calls = [(handle._callback, handle._args) for handle in loop.ready]  # type: ignore[attr-defined]
@@ -158,7 +158,7 @@ class _Speller:
         return spelled
 
     def _spell_fields(self, value: Any, names: Iterable[str]) -> None:
-        left_out = next((_LEFT_OUT[kind] for kind in type(value).__mro__ if kind in _LEFT_OUT), _NOTHING)
+        left_out = _left_out(type(value))  # type: ignore[arg-type]  # a type is hashable
         for name in names:
             if name not in left_out:
                 self.parts.append(name)
@@ -180,7 +180,7 @@ class _Speller:
             self.parts.append("pending")
         elif future.cancelled():
             self.parts.append("cancelled")
-        elif (error := future._exception) is not None:  # type: ignore[attr-defined]
+        elif (error := future._exception) is not None:
             self.spell(error)
         else:
             self.spell(future.result())
@@ -192,13 +192,20 @@ def _task_name(task: asyncio.Task[Any]) -> str:
 
 
 def _field_names(value: Any) -> Iterator[str]:
-    for kind in type(value).__mro__:
-        slots = kind.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            mangled = f"_{kind.__name__.lstrip('_')}{name}" if name.startswith("__") and not name.endswith("__") else name
-            if name not in ("__weakref__", "__dict__") and hasattr(value, mangled):
-                yield mangled
+    yield from (name for name in _slots(type(value)) if hasattr(value, name))  # type: ignore[arg-type]
     yield from getattr(value, "__dict__", ())
+
+
+@cache
+def _slots(kind: type) -> tuple[str, ...]:
+    slots = (base.__dict__.get("__slots__", ()) for base in kind.__mro__)
+    names = chain.from_iterable((names,) if isinstance(names, str) else names for names in slots)
+    return tuple(name for name in names if not name.startswith("__"))
+
+
+@cache
+def _left_out(kind: type) -> frozenset[str]:
+    return next((_LEFT_OUT[base] for base in kind.__mro__ if base in _LEFT_OUT), frozenset())
 
 
 def _is_full(cell: Any) -> bool:

@@ -41,6 +41,11 @@ class Insides:
         return self.scheduler._live
 
     @property
+    def open_seqs(self) -> tuple[int, ...]:
+        """Sequences whose streams have not ended."""
+        return tuple(self.streams._by_seq)
+
+    @property
     def last_seq(self) -> int:
         """The latest sequence that the scheduler has taken in."""
         return self.scheduler._last_seq

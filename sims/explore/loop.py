@@ -20,8 +20,19 @@ class ExploringLoop(VirtualLoop):
 
     def __init__(self, choose: Choose) -> None:
         super().__init__()
+        self._tasks: list[asyncio.Task[Any]] = []
         self.look: Callable[[], None] = lambda: None
         self._ready = _Chosen(self, choose)
+
+    def create_task(self, coro: Any, **settings: Any) -> asyncio.Task[Any]:
+        """Start a task, and remember it: what `asyncio.all_tasks` knows outlives its loop."""
+        task: asyncio.Task[Any] = super().create_task(coro, **settings)
+        self._tasks.append(task)
+        return task
+
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        """List the tasks that are not done, in the order in which they began."""
+        return [task for task in self._tasks if not task.done()]
 
     @property
     def ready(self) -> deque[asyncio.Handle]:
@@ -48,7 +59,8 @@ class ExploringLoop(VirtualLoop):
 
     def _drop_everything(self) -> None:
         """End what a run that was broken off has left, without running any of it on."""
-        tasks = asyncio.all_tasks(self)
+        tasks = self.tasks()
+        self._tasks.clear()
         if tasks:
             self._ready.clear()
             self.set_exception_handler(lambda *_: None)

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
 from actors import Engine, Tap
@@ -29,10 +29,13 @@ class Outcome(NamedTuple):
     coverage: Coverage
 
 
-def run(scenario: Scenario, log: Tap | None = None, note: Note | None = None) -> Outcome:
-    """Run a scenario in the order its seed gives; `log` and `note` see everything that happens."""
+def run(
+    scenario: Scenario, log: Tap | None = None, note: Note | None = None, choices: Iterable[int] | None = None
+) -> Outcome:
+    """Run a scenario in the order that its seed or `choices` give; `log` and `note` see everything that happens."""
     watch = Watch(scenario, log, note)
-    violation = run_on(ExploringLoop(choose_by(scenario)), scenario, watch)
+    choose = choose_by(scenario) if choices is None else _follow(choices)
+    violation = run_on(ExploringLoop(choose), scenario, watch)
     return Outcome(violation, watch.num_messages, watch.num_callbacks, watch.coverage)
 
 
@@ -67,13 +70,19 @@ def choose_by(scenario: Scenario) -> Choose:
     return choose
 
 
+def _follow(choices: Iterable[int]) -> Choose:
+    left = iter(choices)
+    return lambda _: next(left, 0)
+
+
 async def live(scenario: Scenario, watch: Watch) -> None:
     """Live through a scenario. Raises Violation for what is left at the end."""
 
     async def run_pass(work: Callable[[], T], num_tokens: int) -> T:
         await asyncio.sleep(scenario.pass_s / 2)
         result = work()
-        await asyncio.sleep(scenario.pass_s / 2)
+        if scenario.pass_s:
+            await asyncio.sleep(scenario.pass_s / 2)
         return result
 
     passes = watch.watched_passes(faulty_passes(run_pass, watch.agenda, scenario.late_s))

@@ -9,7 +9,7 @@ import msgspec
 
 from scheduler import EngineConfig, Request, RequestError
 from sims.errors import SimError
-from sims.explore.run import run
+from sims.explore.run import Outcome, run
 from sims.explore.scenario import Client, Scenario
 from spec import SamplingParams, SpecConfig
 
@@ -17,7 +17,7 @@ _PLAIN = {"close_at_s": None, "order": None, "haste": 0.0, "per_row_s": None, "c
 _ORDERS = 4  # other orders tried for each smaller scenario: it may need another to fail
 
 
-def shrink(scenario: Scenario, law: str, most_runs: int = 600) -> Scenario:
+def shrink(scenario: Scenario, law: str, run: Callable[[Scenario], Outcome] = run, most_runs: int = 600) -> Scenario:
     """Give the smallest scenario found that breaks `law`; no single step makes it smaller, unless runs ran out."""
     num_runs = 0
 

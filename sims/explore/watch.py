@@ -70,9 +70,9 @@ class Watch:
         self.num_messages = 0
         self.num_callbacks = 0
         self.num_scheduler_deaths = 0
-        self.is_attached = False
         self.is_at_rest = False
         """Everyone has gone, and the engine holds nothing: all that follows is its end."""
+        self._is_attached = False
         self._scenario = scenario
         self._log = log
         self._note = note
@@ -96,7 +96,7 @@ class Watch:
     def attach(self, engine: Engine) -> None:
         """Open up an engine that has not started."""
         self.insides = Insides(engine)
-        self.is_attached = True
+        self._is_attached = True
         for actor in self.insides.actors:
             self._follow(actor)
 
@@ -114,7 +114,7 @@ class Watch:
     def look(self) -> None:
         """Check everything that may have changed. Raises Violation."""
         self.num_callbacks += 1
-        if not self.is_attached:
+        if not self._is_attached:
             return
         if self._violation is not None:
             raise self._violation
@@ -166,6 +166,8 @@ class Watch:
                 return tuple(feed.seq for feed in feeds)
             case Settle(commits, releases):
                 return tuple(dict.fromkeys([*(seq for seq, _ in commits), *releases]))
+            case Stop():
+                return self.insides.open_seqs
             case _:
                 return tuple(self.insides.live)
 

@@ -1,0 +1,94 @@
+"""Many seeds, one after the other: what was covered, what was found, and a summary that can be taken up again."""
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+
+from sims.errors import SimError
+from sims.explore.coverage import Coverage
+from sims.explore.draw import draw
+from sims.explore.run import run
+from sims.explore.scenario import to_json
+from sims.explore.shrink import shrink
+from sims.explore.twice import run_twice
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A seed that broke a law, and the smallest scenario found that breaks the same one."""
+
+    seed: int
+    law: str
+    what: str
+    scenario: str
+
+
+class Campaign(msgspec.Struct):
+    """Where a campaign stands; all times are wall seconds."""
+
+    next_seed: int = 0
+    num_runs: int = 0
+    num_messages: int = 0
+    num_callbacks: int = 0
+    seconds: float = 0.0
+    coverage: Coverage = msgspec.field(default_factory=Coverage)
+    failures: list[Failure] = []
+
+    @property
+    def runs_per_s(self) -> float:
+        """Scenarios explored per second."""
+        return self.num_runs / self.seconds if self.seconds else 0.0
+
+    def go_on(
+        self,
+        seeds: Iterable[int],
+        *,
+        twice: bool = False,
+        shrinks: bool = True,
+        until_s: float | None = None,
+        after_each: Callable[["Campaign"], None] | None = None,
+    ) -> None:
+        """Explore seeds until there are no more, or `time.monotonic()` is past `until_s`.
+
+        With `twice` each is run a second time, and must give the same messages.
+        """
+        for seed in seeds:
+            started_s = time.monotonic()
+            if until_s is not None and started_s >= until_s:
+                return
+            self._explore(seed, twice=twice, shrinks=shrinks)
+            self.next_seed = seed + 1
+            self.seconds += time.monotonic() - started_s
+            if after_each is not None:
+                after_each(self)
+
+    def _explore(self, seed: int, *, twice: bool, shrinks: bool) -> None:
+        scenario = draw(seed)
+        outcome = run_twice(scenario) if twice else run(scenario)
+        self.num_runs += 1
+        self.num_messages += outcome.num_messages
+        self.num_callbacks += outcome.num_callbacks
+        self.coverage.add(outcome.coverage)
+        if outcome.violation is not None:
+            law = outcome.violation.law
+            smallest = shrink(scenario, law, run_twice if twice else run) if shrinks else scenario
+            self.failures.append(Failure(seed, law, outcome.violation.what, to_json(smallest)))
+
+
+def load(path: Path) -> Campaign:
+    """Read a campaign's summary, or begin one where there is no file. Raises SimError for a file that is none."""
+    if not path.exists():
+        return Campaign()
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Campaign)
+    except msgspec.MsgspecError as error:
+        raise SimError(f"{path}: not the summary of a campaign: {error}") from None
+
+
+def save(campaign: Campaign, path: Path) -> None:
+    """Write a campaign's summary; whenever it is broken off, the file is the old one or the new one, whole."""
+    beside = path.with_name(path.name + ".new")
+    beside.write_bytes(msgspec.json.format(msgspec.json.encode(campaign)))
+    os.replace(beside, path)
