@@ -2,8 +2,6 @@
 
 import logging
 import os
-import threading
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +11,7 @@ from models.kernels.packing import BLOCK_INPUTS, LANES, TILE_OUTPUTS, pack_all
 from models.kernels.passes import NUM_STAGES, Packed, Private, Shared, Sizes, run_pass
 from models.kernels.product import MAX_ROWS
 from models.kernels.stages import CLAIM_STRIDE
-from models.paged_kv import PagedKv, Pass, flatten
+from models.paged_kv import PagedKv, flatten
 from models.protocol import BlockCopy, Chunk
 from models.weights import F32, LlamaConfig, LlamaWeights
 
@@ -48,10 +46,8 @@ class FastLlama:
         _log.info("packing weights")
         self._packed = _pack(config, weights)
         self._workers = ThreadPoolExecutor(max(1, self.num_threads - 1), thread_name_prefix="outrider-kernel")
-        self._one_pass = threading.Lock()  # a pass that its caller gave up still has the room of the next one
         self._kv: PagedKv | None = None
-        self._capacity = 0
-        self._reserve(MAX_ROWS)
+        self._rooms: tuple[Shared, Private] | None = None
         self._warm_up()
 
     @property
@@ -65,9 +61,10 @@ class FastLlama:
         return self.config.max_model_len
 
     def bind(self, num_blocks: int, block_tokens: int) -> None:
-        """Take fresh KV memory."""
+        """Take fresh KV memory, and fresh room for passes: one that its caller gave up may still run in the old."""
         config, sizes = self.config, self._sizes
         self._kv = PagedKv(config.num_layers, num_blocks, block_tokens, config.num_kv_heads, sizes.padded_head)
+        self._rooms = None
 
     def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
         """Carry out the copies, in order."""
@@ -80,43 +77,42 @@ class FastLlama:
         """
         kv = self._bound()
         fed = flatten(chunks, kv, self.vocab_size, self.max_model_len)
-        with self._one_pass:
-            return self._pass(fed, kv)
-
-    def _pass(self, fed: Pass, kv: PagedKv) -> F32:
-        self._reserve(len(fed.ids))
-        self._shared.x[: len(fed.ids), : self.config.dim] = self._embedding.rows(fed.ids)
-        self._shared.claims[:] = 0
+        shared, private = self._rooms_for(len(fed.ids))
+        shared.x[: len(fed.ids), : self.config.dim] = self._embedding.rows(fed.ids)
+        shared.claims[:] = 0
         logits = np.empty((len(fed.wanted), _up(self.vocab_size, TILE_OUTPUTS)), np.float32)
-        helpers = [self._workers.submit(self._run, i, fed, kv, logits) for i in range(1, self.num_threads)]
-        self._run(0, fed, kv, logits)
+
+        def run(thread: int) -> None:
+            run_pass(
+                thread, self.num_threads, self._sizes, self._packed, fed, kv.keys, kv.values, shared, private, logits
+            )  # fmt: skip
+
+        helpers = [self._workers.submit(run, thread) for thread in range(1, self.num_threads)]
+        run(0)
         for helper in helpers:
             helper.result()
         return logits[:, : self.vocab_size]
-
-    def _run(self, thread: int, fed: Pass, kv: PagedKv, logits: F32) -> None:
-        run_pass(
-            thread, self.num_threads, self._sizes, self._packed, fed, kv.keys, kv.values, self._shared, self._private,
-            logits,
-        )  # fmt: skip
 
     def _bound(self) -> PagedKv:
         if self._kv is None:
             raise RuntimeError("bind the model to KV memory first")
         return self._kv
 
-    def _reserve(self, rows: int) -> None:
-        """Have room for a pass of `rows` rows."""
-        if rows <= self._capacity:
-            return
-        config, sizes = self.config, self._sizes
+    def _rooms_for(self, rows: int) -> tuple[Shared, Private]:
+        """Give room for a pass of `rows` rows."""
+        if self._rooms is None or len(self._rooms[0].x) < rows:
+            self._rooms = self._make_rooms(max(rows, MAX_ROWS))
+        return self._rooms
+
+    def _make_rooms(self, rows: int) -> tuple[Shared, Private]:
+        config, sizes, threads = self.config, self._sizes, self.num_threads
         longest = max(_up(n, BLOCK_INPUTS) for n in (config.dim, config.q_dim, config.ffn_dim))
         group = config.num_heads // config.num_kv_heads
 
         def room(*shape: int) -> F32:
             return np.zeros(shape, np.float32)
 
-        self._shared = Shared(
+        shared = Shared(
             x=room(rows, _up(config.dim, BLOCK_INPUTS)),
             qkv=room(rows, _qkv_columns(config)),
             q=room(rows, config.num_heads, sizes.padded_head),
@@ -124,8 +120,7 @@ class FastLlama:
             gated=room(rows, _up(config.ffn_dim, BLOCK_INPUTS)),
             claims=np.zeros((NUM_STAGES * config.num_layers + 1) * CLAIM_STRIDE, np.int64),
         )
-        threads = self.num_threads
-        self._private = Private(
+        private = Private(
             panel=room(threads, rows * longest),
             sums=room(threads, rows * longest // BLOCK_INPUTS),
             line=room(threads, longest),
@@ -133,16 +128,15 @@ class FastLlama:
             scores=room(threads, group * _up(config.max_model_len, LANES)),
             heads=room(threads, group * (sizes.padded_head + 1)),
         )
-        self._capacity = rows
+        return shared, private
 
     def _warm_up(self) -> None:
         """Compile, or load compiled code, before the first request."""
-        start_s = time.perf_counter()
         _log.info("getting compiled code (the first time on a machine takes about half a minute)")
         self.bind(1, 1)
         self.forward([Chunk(ids=[0], start=0, table=[0], num_rows=1)])
         self._kv = None
-        _log.info("compiled code ready after %.1f s", time.perf_counter() - start_s)
+        _log.info("compiled code is ready")
 
 
 def _pack(config: LlamaConfig, weights: LlamaWeights) -> Packed:
