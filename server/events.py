@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import msgspec
 from starlette.types import Send
 
@@ -22,8 +21,9 @@ class EventSink:
         self._send = send
         self._config = config
         self._give_up = give_up
-        self._lock = anyio.Lock()
-        self._last_write_s = anyio.current_time()
+        self._lock = anyio.Lock(fast_acquire=True)
+        self._is_writing = False
+        self._since_s = anyio.current_time()  # when the write under way began, or the last one ended
 
     async def start(self, headers: Mapping[str, str]) -> None:
         """Send the status and the headers."""
@@ -39,23 +39,22 @@ class EventSink:
         last = b"" if event is None else b"data: " + msgspec.json.encode(event) + b"\n\n"
         await self._body(last + _DONE, more=False)
 
-    async def ping(self) -> None:
-        """Send a comment whenever nothing else was sent for `ping_s`, for ever."""
+    async def attend(self) -> None:
+        """Send a comment whenever nothing else was sent for `ping_s`, and give up a client that is stuck; for ever."""
+        patience_s = min(self._config.ping_s, self._config.write_timeout_s)
         while True:
-            wait_s = self._last_write_s + self._config.ping_s - anyio.current_time()
-            if wait_s > 0:
-                await anyio.sleep(wait_s)
-            else:
+            idle_s = anyio.current_time() - self._since_s
+            if self._is_writing and idle_s >= self._config.write_timeout_s:
+                self._give_up()
+            elif not self._is_writing and idle_s >= self._config.ping_s:
                 await self._body(_PING, more=True)
+            await anyio.sleep(patience_s if self._is_writing else max(patience_s - idle_s, 0.01))
 
     async def _body(self, data: bytes, *, more: bool) -> None:
         await self._write({"type": "http.response.body", "body": data, "more_body": more})
 
     async def _write(self, message: dict[str, Any]) -> None:
         async with self._lock:
-            with anyio.move_on_after(self._config.write_timeout_s) as limit:
-                await self._send(message)
-            self._last_write_s = anyio.current_time()
-        if limit.cancelled_caught:
-            self._give_up()
-            await anyio.lowlevel.checkpoint()
+            self._is_writing, self._since_s = True, anyio.current_time()
+            await self._send(message)
+            self._is_writing, self._since_s = False, anyio.current_time()

@@ -65,7 +65,9 @@ class Generation(Response):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._watch, receive, tasks.cancel_scope)
                 if self.job.is_stream:
-                    await self._stream(EventSink(send, self._config, tasks.cancel_scope.cancel))
+                    events = EventSink(send, self._config, tasks.cancel_scope.cancel)
+                    tasks.start_soon(events.attend)
+                    await self._stream(events)
                 else:
                     answer = await self._whole()
                 tasks.cancel_scope.cancel()
@@ -119,10 +121,7 @@ class Generation(Response):
         if self.job.is_chat:
             for choice in self.choices:
                 await events.put(replies.first_chunk(choice.index))
-        async with anyio.create_task_group() as pings:
-            pings.start_soon(events.ping)
-            error = await self._follow_all(say)
-            pings.cancel_scope.cancel()
+        error = await self._follow_all(say)
         self.status = 200 if error is None else error.status  # a client that leaves from here on has it all
         if error is not None:
             await events.end(error.body)
