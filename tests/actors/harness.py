@@ -6,6 +6,8 @@ In virtual time a wait that can never end is a Deadlock at once, and so a failur
 import asyncio
 from typing import NamedTuple
 
+import msgspec
+
 from actors import Engine, EngineConfig, Request
 from actors.mailbox import Envelope
 from kvpool import blocks_for
@@ -114,12 +116,23 @@ async def read_all(streams):
 
 def expected(request, config, model=None):
     """What the one-sequence loop gives for a request; `model` must be a fresh one like the engine's."""
-    model = model or fake()
+    if model is not None:
+        return generated(request, config, model)
+    key = msgspec.msgpack.encode((request, config))
+    if key not in _known:
+        _known[key] = generated(request, config, fake())
+    return _known[key]
+
+
+_known = {}
+
+
+def generated(request, config, model):
     limit = min(config.max_model_len, model.max_model_len)
     num_blocks = blocks_for(limit, config.block_tokens)
     target = RunnerTarget(model, num_blocks, config.block_tokens)
     target.max_model_len = limit
-    generated = generate(
+    result = generate(
         target,
         request.speculative or config.speculative,
         request.prompt,
@@ -130,8 +143,8 @@ def expected(request, config, model=None):
         choice=request.choice,
         verify=request.verify,
     )
-    logprobs = generated.logprobs if request.logprobs else [None] * len(generated.tokens)
-    return Seen(generated.tokens, logprobs, generated.finish_reason)
+    logprobs = result.logprobs if request.logprobs else [None] * len(result.tokens)
+    return Seen(result.tokens, logprobs, result.finish_reason)
 
 
 def some_requests():

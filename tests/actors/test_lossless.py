@@ -177,7 +177,7 @@ MIX = [
 
 
 @pytest.mark.parametrize("changes", [{}, {"num_blocks": 16}, {"max_batch_tokens": 7}, {"max_running": 1}])
-@pytest.mark.parametrize("block_tokens", [1, 2, 3, 4, 16])
+@pytest.mark.parametrize("block_tokens", [1, 3, 16])
 def test_a_fixed_mix_whatever_the_measures(changes, block_tokens):
     if changes.get("num_blocks"):
         changes = {"num_blocks": -(-64 // block_tokens)}
@@ -201,7 +201,7 @@ async def test_a_fixed_mix_with_passes_in_a_thread():
 
 
 @pytest.mark.parametrize("verify", ["resample", "match"])
-@pytest.mark.parametrize("k", range(1, 9))
+@pytest.mark.parametrize("k", [1, 3, 8])
 def test_matched_drafts_change_no_text_and_resampled_ones_only_by_their_kind(verify, k):
     def texts(speculative):
         async def main():
