@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-SUITES = ("spec", "kvpool", "engine")
+SUITES = ("spec", "kvpool", "engine", "llama")
 
 
 def main() -> None:

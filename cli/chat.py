@@ -8,7 +8,8 @@ from rich.console import Console
 from actors import Engine, EngineConfig, Request, RequestError
 from cli.generate import BLOCK_TOKENS, follow, report
 from cli.real_model import DEFAULT_MODEL, load_model, pass_cost
-from models.loading.load import Kernel, Loaded
+from models.kernel_choice import Kernel
+from models.loading import Loaded
 from scheduler import PassCost
 from spec import MAX_DRAFT_TOKENS, Draft, SamplingParams, SpecConfig
 

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from actors import Engine, EngineConfig, EngineStats, Request, Stream
 from cli.real_model import DEFAULT_MODEL, TextStream, load_model, pass_cost
-from models.loading.load import Kernel, Loaded
-from models.loading.tokenizer import Tokenizer
+from models.kernel_choice import Kernel
+from models.loading import Loaded, Tokenizer
 from scheduler import NO_DRAFTS, PassCost, RequestError
 from spec import MAX_DRAFT_TOKENS, Draft, SamplingParams, SpecConfig, SpecError
 

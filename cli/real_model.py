@@ -1,15 +1,18 @@
 """What the commands that run a real model share: loading it, the cost of its passes, and text as it comes."""
 
 import codecs
+import contextlib
+import logging
 import time
+from collections.abc import Iterator
 
 import click
 from rich.console import Console
+from rich.status import Status
 
 from models.calibration import ROWS, measure_pass
-from models.loading import RELEASES, locate, pull
-from models.loading.load import Kernel, Loaded, load
-from models.loading.tokenizer import Tokenizer
+from models.kernel_choice import Kernel
+from models.loading import RELEASES, Loaded, Tokenizer, load, locate, pull
 from models.protocol import Model
 from scheduler import PassCost
 
@@ -18,13 +21,29 @@ DEFAULT_MODEL = "smollm2-135m"
 
 def load_model(source: str, kernel: Kernel, console: Console) -> Loaded:
     """Load a model, saying what is going on; a known one that is not here yet is pulled first."""
-    with console.status(f"loading {source}") as status:
+    with console.status(f"loading {source}") as status, _shown(status):
         try:
             if source in RELEASES and locate(source) is None:
                 pull(source, status.update)
-            return load(source, kernel, status.update)
+            return load(source, kernel)
         except (ImportError, FileNotFoundError, ValueError, RuntimeError) as error:
             raise click.ClickException(str(error)) from None
+
+
+@contextlib.contextmanager
+def _shown(status: Status) -> Iterator[None]:
+    """Show in a status line what the models say they are doing."""
+    handler = logging.Handler(logging.INFO)
+    handler.emit = lambda record: status.update(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("models")
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def pass_cost(model: Model, console: Console) -> PassCost:

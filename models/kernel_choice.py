@@ -3,8 +3,8 @@
 import importlib.util
 from typing import Literal, get_args
 
+from models.extras import need
 from models.llama import Llama
-from models.loading.extras import need
 from models.protocol import Model
 from models.weights import LlamaConfig, LlamaWeights
 

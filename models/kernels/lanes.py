@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from models.extras import need
 from models.kernels.packing import LANES
-from models.loading.extras import need
 
 ir: Any = need("llvmlite.ir", "fast")
 numba: Any = need("numba", "fast")

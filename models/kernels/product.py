@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from models.extras import need
 from models.kernels.lanes import F16, FLOATS, I8, I64, INTS, Lanes, intrinsic
 from models.kernels.packing import BLOCK_INPUTS, LANES, STRIP_BYTES, STRIPS, Kind
-from models.loading.extras import need
 
 MAX_ROWS = 12 if need("llvmlite.binding", "fast").get_host_cpu_features().get("avx512f") else 3
 """Rows that share one decoding of the weights: as many as have their two running sums in the processor's registers."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from models.loading.extras import need
+from models.extras import need
 from models.loading.tokenizer import Tokenizer, byte_pair_tokenizer
 from models.weights import F32, LayerWeights, LlamaConfig, LlamaWeights, Matrix, halves_to_pairs
 

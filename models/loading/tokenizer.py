@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from models.loading.extras import need
+from models.extras import need
 
 # How each kind of file cuts text before it merges bytes. The names are the values of `tokenizer.ggml.pre`.
 _WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"

@@ -7,7 +7,7 @@ from cli import chat as chat_command
 from cli import generate as generate_command
 from cli.main import main
 from models import FakeModel
-from models.loading.load import Loaded
+from models.loading import Loaded
 
 
 class Letters:
@@ -30,7 +30,7 @@ class Letters:
 
 @pytest.fixture
 def _letters(monkeypatch):
-    loaded = Loaded(FakeModel(3, 26, 1, 30.0, max_model_len=512), Letters(), "numpy")
+    loaded = Loaded(FakeModel(3, 26, 1, 30.0, max_model_len=512), Letters())
     for module in (generate_command, chat_command):
         monkeypatch.setattr(module, "load_model", lambda *_args: loaded)
 

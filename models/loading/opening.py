@@ -1,0 +1,41 @@
+"""From a name or a path to a model that runs, and its tokenizer."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from models.kernel_choice import Kernel, build_llama
+from models.loading.gguf_file import GgufFile
+from models.loading.pull import RELEASES, locate
+from models.loading.safetensors_folder import SafetensorsFolder
+from models.loading.tokenizer import Tokenizer
+from models.protocol import Model
+
+
+class Loaded(NamedTuple):
+    """A model and its tokenizer."""
+
+    model: Model
+    tokenizer: Tokenizer
+
+
+def load(source: str | Path, kernel: Kernel = "auto", num_threads: int | None = None) -> Loaded:
+    """Load a model for the fastest kernel there is, or for `kernel`; raises as `open_model` and `build_llama` do."""
+    opened = open_model(source)
+    config = opened.config()
+    return Loaded(build_llama(config, opened.weights(config), kernel, num_threads), opened.tokenizer())
+
+
+def open_model(source: str | Path) -> GgufFile | SafetensorsFolder:
+    """Open a pulled model by name, a GGUF file, or a safetensors folder.
+
+    Raises FileNotFoundError where there is nothing (a known name that is not pulled yet included), ImportError for a
+    missing extra, ValueError for a model this package cannot run.
+    """
+    kept = locate(str(source)) if str(source) in RELEASES else None
+    path = kept or Path(source)
+    if path.is_dir():
+        return SafetensorsFolder(path)
+    if path.is_file():
+        return GgufFile(path)
+    hint = f"; pull it first: outrider models pull {source}" if str(source) in RELEASES else ""
+    raise FileNotFoundError(f"no model at {source}{hint}")
