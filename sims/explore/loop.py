@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from anyio._backends._asyncio import _task_states
+
 from sims.clock import VirtualLoop
 
 T = TypeVar("T")
@@ -68,11 +70,15 @@ class ExploringLoop(VirtualLoop):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # some never started
             for task in tasks:
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
-                for _ in range(8):  # each attempt gets past one `await` in a clean-up
-                    with contextlib.suppress(BaseException):
-                        task.get_coro().close()
-                        break
+                self._drop(task)
+
+    def _drop(self, task: asyncio.Task[Any]) -> None:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        for _ in range(8):  # each attempt gets past one `await` in a clean-up
+            with contextlib.suppress(BaseException):
+                task.get_coro().close()
+                break
+        _task_states.pop(task, None)  # it keeps a task that has not left its scopes alive, for ever
 
     def _ignore(self, callback: Callable[..., object], *args: Any, context: Any = None) -> asyncio.Handle:
         return asyncio.Handle(callback, args, self, context)
