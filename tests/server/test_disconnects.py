@@ -29,8 +29,12 @@ def server(request):
         with serving(*SETS) as running:
             yield running
     else:
-        with serving(command=[sys.executable, "-m", "tests.server.wrapped", request.param, *OPTIONS]) as running:
+        with serving(command=wrapped(request.param)) as running:
             yield running
+
+
+def wrapped(kind):
+    return [sys.executable, "-m", "tests.server.wrapped", kind, *OPTIONS]
 
 
 def steps(server):
@@ -156,3 +160,12 @@ def test_an_answer_that_was_complete_is_not_left(server):
     assert server.post({"prompt": "ba", "max_tokens": 2}).status_code == 200
     assert server.value("tl_server_responses_total", status="200") == before + 1
     server.wait_idle()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_cancelled_from_outside_before_anything_was_sent(stream):
+    """The body is never entered, and what was submitted for it is let go all the same."""
+    with serving(command=wrapped("cut_short")) as server:
+        assert server.post({**ENDLESS, "stream": stream}).status_code == 504
+        server.wait_idle()
+        assert server.value("tl_engine_requests_submitted_total") == sum(server.cancels().values()) == 1

@@ -1,6 +1,6 @@
 """Text is released only when nothing can take it back, and joined it is the text, wherever tokens are cut."""
 
-from itertools import pairwise
+from itertools import accumulate, cycle, islice, pairwise
 
 import pytest
 from hypothesis import given
@@ -13,6 +13,16 @@ LETTERS = "abé€𝄞"
 TEXTS = st.text(LETTERS, max_size=30)
 STOPS = st.lists(st.text(LETTERS, min_size=1, max_size=4), max_size=3)
 
+SIZES = st.lists(st.integers(1, 4), min_size=1, max_size=4)
+
+
+@st.composite
+def texts_and_stops(draw):
+    """A text, and stop strings of which some are in it and some only begin in it."""
+    text = draw(st.text("ab€", min_size=1, max_size=20))
+    parts = st.tuples(st.integers(0, len(text) - 1), st.integers(1, 5)).map(lambda part: text[part[0] :][: part[1]])
+    return text, draw(st.lists(parts | st.tuples(parts, st.sampled_from("ab€x")).map("".join), min_size=1, max_size=3))
+
 
 def expected(text, stops):
     """Character by character: the text before the first stop string to be complete, and whether there is one."""
@@ -23,9 +33,10 @@ def expected(text, stops):
     return text, False
 
 
-def cut(data, cuts):
-    borders = [0, *sorted({min(c, len(data)) for c in cuts}), len(data)]
-    return [data[start:end] for start, end in pairwise(borders)]
+def cut(data, sizes):
+    """Pieces of the sizes, over and over."""
+    starts = list(accumulate(islice(cycle(sizes), len(data)), initial=0))
+    return [data[start:end] for start, end in pairwise(starts)]
 
 
 def run(pieces, stops):
@@ -39,14 +50,16 @@ def run(pieces, stops):
     return released, text.is_stopped
 
 
-@given(TEXTS, STOPS, st.lists(st.integers(0, 60), max_size=12))
-def test_wherever_tokens_are_cut(text, stops, cuts):
-    released, is_stopped = run(cut(text.encode(), cuts), stops)
+@given(texts_and_stops() | st.tuples(TEXTS, STOPS), SIZES)
+def test_wherever_tokens_are_cut(text_and_stops, sizes):
+    text, stops = text_and_stops
+    released, is_stopped = run(cut(text.encode(), sizes), stops)
     assert ("".join(released), is_stopped) == expected(text, stops)
 
 
-@given(TEXTS, STOPS)
-def test_no_more_is_held_than_must_be(text, stops):
+@given(texts_and_stops())
+def test_no_more_is_held_than_must_be(text_and_stops):
+    text, stops = text_and_stops
     held_back = TextOfTokens(stops)
     released = ""
     for end in range(1, len(text) + 1):
@@ -57,9 +70,9 @@ def test_no_more_is_held_than_must_be(text, stops):
         assert held == "" or any(stop.startswith(held) for stop in stops)
 
 
-@given(st.binary(max_size=40), st.lists(st.integers(0, 40), max_size=12))
-def test_bytes_that_are_no_text(data, cuts):
-    released, _ = run(cut(data, cuts), [])
+@given(st.binary(max_size=40), SIZES)
+def test_bytes_that_are_no_text(data, sizes):
+    released, _ = run(cut(data, sizes), [])
     assert "".join(released) == data.decode("utf-8", "replace")
 
 

@@ -1,0 +1,48 @@
+"""Server-sent events: one writer at a time, comments into silence, and no patience without end."""
+
+import anyio
+
+from server.config import ServerConfig
+from server.events import EventSink
+
+
+async def test_a_write_that_never_ends_is_given_up():
+    given_up = anyio.Event()
+
+    async def stuck(message):
+        await anyio.sleep_forever()
+
+    sink = EventSink(stuck, ServerConfig(write_timeout_s=0.05), given_up.set)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(sink.attend)
+        tasks.start_soon(sink.put, {})
+        with anyio.fail_after(10):
+            await given_up.wait()
+        tasks.cancel_scope.cancel()
+
+
+async def test_whoever_writes_events_come_whole_and_silence_is_filled():
+    sent = []
+    is_sending = False
+
+    async def send(message):
+        nonlocal is_sending
+        assert not is_sending
+        is_sending = True
+        await anyio.sleep(0.001)
+        is_sending = False
+        sent.append(message.get("body"))
+
+    sink = EventSink(send, ServerConfig(ping_s=0.02), lambda: None)
+    await sink.start({"x-request-id": "1"})
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(sink.attend)
+        async with anyio.create_task_group() as writers:
+            for i in range(5):
+                writers.start_soon(sink.put, i)
+        while b": ping\n\n" not in sent:
+            await anyio.sleep(0.005)
+        await sink.end({"usage": 1})
+        tasks.cancel_scope.cancel()
+    assert sorted(sent[1:6]) == [b"data: %d\n\n" % i for i in range(5)]
+    assert sent[-1] == b'data: {"usage":1}\n\ndata: [DONE]\n\n'
