@@ -26,6 +26,7 @@ _OUT = OutFile()
 @click.command(short_help="Run simulated clients over the engine.")
 @sim_options.traffic
 @sim_options.leaving
+@sim_options.faults
 @sim_options.engine
 @sim_options.clock
 @click.option("--json", "json_file", type=_OUT, help="Write the report as JSON; - is standard output.")

@@ -9,6 +9,7 @@ from cli.options import LengthsType
 from scheduler import EngineConfig
 from sims.arrivals import Closed, Open, Recorded
 from sims.config import Cost, Fake, SimConfig
+from sims.faults import Rates
 from sims.leaving import Leaving
 from sims.prompts import Prompts
 from spec import SpecConfig
@@ -75,6 +76,24 @@ def leaving(command: Command) -> Command:
             "--slow-delay-ms", type=_NUMBER, default=50.0, help="What a slow reader takes for a token, on average."
         ),
         _option("--vanish-at", type=_NUMBER, multiple=True, help="Second at which every open client leaves at once."),
+    )
+
+
+def faults(command: Command) -> Command:
+    """Add what goes wrong, and when the engine gives up."""
+    return _with(
+        command,
+        _option("--fault-raise", type=_SHARE, default=0.0, help="Share of passes in which the model raises."),
+        _option("--fault-raise-late", type=_SHARE, default=0.0, help="The same, after the pass has written."),
+        _option("--fault-hang", type=_SHARE, default=0.0, help="virtual: share of passes that hang and are given up."),
+        _option("--fault-die-runner", type=_SHARE, default=0.0, help="Deaths of the runner per message it takes."),
+        _option("--fault-die-blocks", type=_SHARE, default=0.0, help="The same of the block manager."),
+        _option("--fault-die-scheduler", type=_SHARE, default=0.0, help="The same of the scheduler."),
+        _option(
+            "--fault-out-of-blocks", type=_SHARE, default=0.0, help="Share of blocks allocated when there is none."
+        ),
+        _option("--pass-timeout-ms", type=_POSITIVE, help="When a pass is given up.", show_default="never"),
+        _option("--max-restarts", type=_COUNT_OR_0, default=3, help="Crashes within 5 s that the engine survives."),
     )
 
 
@@ -188,6 +207,8 @@ def read_config(o: dict[str, Any]) -> SimConfig:
             prefix_cache=o["prefix_cache"],
             stream_tokens=o["stream_tokens"],
             audit_every=o["audit_every"],
+            pass_timeout_s=None if o["pass_timeout_ms"] is None else o["pass_timeout_ms"] / 1e3,
+            max_restarts=o["max_restarts"],
         ),
         target=Fake(o["vocab"], o["order"], o["sharp"]),
         arrivals=_arrivals(o),
@@ -199,6 +220,15 @@ def read_config(o: dict[str, Any]) -> SimConfig:
         tenants=o["tenants"],
         priorities=o["priorities"],
         leaving=Leaving(o["cancel_rate"], o["slow_rate"], o["slow_delay_ms"], o["vanish_at"]),
+        faults=Rates(
+            raise_=o["fault_raise"],
+            raise_late=o["fault_raise_late"],
+            hang=o["fault_hang"],
+            die_runner=o["fault_die_runner"],
+            die_blocks=o["fault_die_blocks"],
+            die_scheduler=o["fault_die_scheduler"],
+            out_of_blocks=o["fault_out_of_blocks"],
+        ),
         cost=Cost(o["overhead_ms"], o["per_token_us"]),
         compare=o["compare"],
         trace=o["trace"],

@@ -55,6 +55,7 @@ def _sections(report: Report) -> list[RenderableType]:
         ),
         ("  held", f"{_sparkline(report.series.time_s, report.series.held, blocks.total)}  over time"),
         ("preemptions", f"{report.preemptions:,}" + (f", {report.restarts} restarts" if report.restarts else "")),
+        *([("faults", ", ".join(f"{n} {kind}" for kind, n in report.faults.items()))] if report.faults else []),
         ("cancels", cancelled or "none"),
     ]
     if back.count:

@@ -166,9 +166,9 @@ class _Visit:
             return
         if seen is not None:
             seen.finish_reason = stream.finish_reason
-        if stream.finish_reason == "error":
+        if stream.finish_reason == "error" and self._crowd.config.faults.are_none:
             self._crowd.problems.append(f"{describe(client)} ended with an error: {stream.error}")
-        elif is_measured and stream.finish_reason != "cancelled":
+        elif is_measured and stream.finish_reason in ("stop", "length"):
             end_s = loop.time()
             measures.e2e_s.append(end_s - start_s)
             if num_read > 1:

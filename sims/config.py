@@ -7,6 +7,7 @@ import msgspec
 from scheduler import EngineConfig
 from sims.arrivals import Closed, Open, Recorded
 from sims.errors import SimError
+from sims.faults import Rates
 from sims.leaving import Leaving
 from sims.lengths import Lengths
 from sims.prompts import Prompts
@@ -58,6 +59,7 @@ class SimConfig(msgspec.Struct, frozen=True, kw_only=True):
     tenants: int = 1
     priorities: int = 1
     leaving: Leaving = Leaving()
+    faults: Rates = Rates()
     cost: Cost = Cost()
     compare: int = 250
     trace: str | None = None
@@ -109,6 +111,8 @@ class SimConfig(msgspec.Struct, frozen=True, kw_only=True):
         for field, number in positive.items():
             if not 0 < number < 2**64:
                 raise SimError(f"{field} is {number}: a finite number > 0")
+        if self.faults.hang and (self.clock == "wall" or self.engine.pass_timeout_s is None):
+            raise SimError(f"hang is {self.faults.hang}: passes hang in virtual time only, and with a pass_timeout_s")
         if self.trace is not None and self.replay is not None:
             raise SimError("trace and replay are both given: one source of requests")
         if self.shuffle and self.clock == "wall":

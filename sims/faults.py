@@ -20,7 +20,8 @@ T = TypeVar("T")
 FaultKind = Literal["raise", "raise_late", "hang", "die_runner", "die_blocks", "die_scheduler", "out_of_blocks"]
 KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 """The model raises as a pass begins, or when it has written; a pass hangs and is given up; an actor dies between two
-messages; the pool is out of blocks at an allocation."""
+messages; the pool is out of blocks at an allocation. Only the last two kinds of death, and too many crashes, end
+streams with an error."""
 
 
 class Injected(RuntimeError):
@@ -71,6 +72,11 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
         for kind in KINDS:
             if not 0 <= self.of(kind) <= 1:
                 raise SimError(f"fault rate of {kind} is {self.of(kind)}: a share in [0, 1]")
+
+    @property
+    def are_none(self) -> bool:
+        """No fault can strike."""
+        return not any(map(self.of, KINDS))
 
     def of(self, kind: FaultKind) -> float:
         """Give the rate of a kind."""

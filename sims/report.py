@@ -161,6 +161,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int
     latency_ms: Latencies
     cancel: Cancels
+    faults: dict[str, int]
+    """How often each kind of planted fault struck."""
     throughput: Throughput
     steps: int
     messages: int

@@ -16,6 +16,7 @@ from scheduler import PassCost
 from sims.clients import Crowd
 from sims.clock import run
 from sims.config import SimConfig
+from sims.faults import ByRate, faulty_passes, plant
 from sims.gauges import Gauges
 from sims.log import MessageLog
 from sims.reference import differences
@@ -38,6 +39,7 @@ from sims.workload import Workload
 
 T = TypeVar("T")
 
+_LATE_S = 1.0  # when a pass that hangs completes after all
 _MOST_LOOKS = 1000  # at an engine that should be coming to rest
 
 
@@ -56,6 +58,7 @@ class _Run(NamedTuple):
     virtual_s: float
     series: Series
     problems: list[str]
+    faults: dict[str, int]
 
 
 def simulate(config: SimConfig, *, watch: Watch | None = None, timeline: Timeline | None = None) -> Report:
@@ -84,7 +87,12 @@ async def _run(
     cost = (
         PassCost.linear(config.cost.seconds(0), config.cost.per_token_us / 1e6) if config.clock == "virtual" else None
     )
-    async with Engine(workload.model(), config.engine, tap=log, run_pass=passes.run, pass_cost=cost) as engine:
+    agenda = ByRate(config.faults, config.seed)
+    run_pass = passes.run if config.faults.are_none else faulty_passes(passes.run, agenda, _LATE_S)
+    engine = Engine(workload.model(), config.engine, tap=log, run_pass=run_pass, pass_cost=cost)
+    if not config.faults.are_none:
+        plant(engine, agenda)
+    async with engine:
         crowd = Crowd(config, engine, log)
         gauges = Gauges(engine.stats)
         log.listeners.append(gauges)
@@ -106,7 +114,15 @@ async def _run(
         stats = msgspec.structs.replace(engine.stats(), counters=copy.copy(engine.stats().counters))
     if engine.failure is not None:
         problems.append(f"the engine gave up: {engine.failure}")
-    return _Run(crowd, stats, virtual_s, Series(**gauges.series()), crowd.problems + passes.errors + problems)
+    problems = crowd.problems + passes.errors + problems
+    return _Run(
+        crowd,
+        stats,
+        virtual_s,
+        Series(**gauges.series()),
+        problems,
+        {str(kind): count for kind, count in agenda.struck.items()},
+    )
 
 
 async def _come_to_rest(config: SimConfig, engine: Engine, crowd: Crowd, log: MessageLog) -> list[str]:
@@ -118,8 +134,9 @@ async def _come_to_rest(config: SimConfig, engine: Engine, crowd: Crowd, log: Me
         await asyncio.sleep(config.cost.seconds(config.engine.max_batch_tokens))
     else:
         return [f"{stats.num_running} sequences run and {stats.num_waiting} wait although every client has gone"]
-    problems = [f"request {crowd.request_id(seq)} still holds blocks after its end" for seq in sorted(log.holding)]
+    problems = []
     if held := engine.stats().blocks.held:
+        problems += [f"request {crowd.request_id(seq)} still holds blocks after its end" for seq in sorted(log.holding)]
         problems.append(f"{held} blocks are held after every request has ended")
     try:
         engine.check()
@@ -207,6 +224,7 @@ def _report(config: SimConfig, workload: Workload, log: MessageLog, run: _Run, d
             e2e=Latency.of(crowd.measures.e2e_s),
         ),
         cancel=Cancels(dict(sorted(counters.cancels_by_phase.items())), milliseconds_back(log.blocks_back_s)),
+        faults=run.faults,
         throughput=Throughput(
             tokens_per_s=counters.num_emitted_tokens / virtual_s if virtual_s else 0.0,
             requests_per_s=num_completed / virtual_s if virtual_s else 0.0,

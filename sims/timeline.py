@@ -56,7 +56,8 @@ class Timeline:
             case Admitted(cached):
                 for seq, num_cached in zip(self._admitting, cached, strict=True):
                     if num_cached is not None:
-                        since_us, name = self._queued_us.pop(seq)
+                        #   one of which nothing was heard since it was admitted lost its blocks with the model's memory
+                        since_us, name = self._queued_us.pop(seq, (now_us, "recomputed"))
                         self._span(seq, name, since_us, now_us, cached_tokens=num_cached)
             case Step():
                 self._step, self._step_us = message, now_us
