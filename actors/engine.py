@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 import anyio
+import msgspec
 
 from actors.actor import Actor, Tap
 from actors.blocks import BlockManager
@@ -128,6 +129,7 @@ class Engine:
         if not self._is_open:
             raise RuntimeError("the engine is not running: submit inside its `async with` block")
         check_request(request, self.config, self._vocab_size, self._max_model_len)
+        request = msgspec.structs.replace(request, prompt=list(request.prompt))  # the caller may change its own
         seq = self._next_seq
         request_id = request.id if request.id is not None else f"request-{seq}"
         if request_id in self._streams:

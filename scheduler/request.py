@@ -35,19 +35,23 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 def check_request(request: Request, config: EngineConfig, vocab_size: int, max_model_len: int) -> None:
     """Refuse with RequestError what could never be served, naming the field."""
+    for field in ("max_tokens", "seed", "priority", "choice"):
+        value = getattr(request, field)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise refuse(field, value, "an integer")
     prompt = request.prompt
     if not prompt:
         raise refuse("prompt", prompt, "at least one token")
     if not all(map(int.__instancecheck__, prompt)) or min(prompt) < 0 or max(prompt) >= vocab_size:
         bad = next(t for t in prompt if not isinstance(t, int) or not 0 <= t < vocab_size)
-        raise refuse("prompt", bad, f"ids in [0, {vocab_size})")
+        raise refuse("prompt", bad, f"int ids in [0, {vocab_size})")
     if len(prompt) > max_model_len:
         raise refuse("prompt", f"{len(prompt)} tokens", f"at most max_model_len ({max_model_len})")
     if request.max_tokens < 1:
         raise refuse("max_tokens", request.max_tokens, "an integer >= 1")
     for token in request.eos:
-        if not 0 <= token < vocab_size:
-            raise refuse("eos", token, f"ids in [0, {vocab_size})")
+        if not isinstance(token, int) or not 0 <= token < vocab_size:
+            raise refuse("eos", token, f"int ids in [0, {vocab_size})")
     if request.verify not in ("resample", "match"):
         raise refuse("verify", request.verify, "'resample' or 'match'")
     try:

@@ -4,17 +4,17 @@ import pytest
 
 from actors import EngineConfig, EngineFull, Request, RequestError
 from spec import SamplingParams, SpecConfig, SpecError
-from tests.actors.harness import VOCAB, assert_all_back, engine, lookup, read, request, run
+from tests.actors.harness import VOCAB, assert_all_back, engine, expected, lookup, read, request, run
 
 REFUSED = {
     "prompt, empty": (request([]), r"prompt is \[\]: at least one token"),
-    "prompt, negative id": (request([1, -1]), r"prompt is -1: ids in \[0, 8\)"),
-    "prompt, id past the vocabulary": (request([1, VOCAB]), r"prompt is 8: ids in \[0, 8\)"),
-    "prompt, not an id": (request([1, "2"]), r"prompt is '2': ids in \[0, 8\)"),
+    "prompt, negative id": (request([1, -1]), r"prompt is -1: int ids in \[0, 8\)"),
+    "prompt, id past the vocabulary": (request([1, VOCAB]), r"prompt is 8: int ids in \[0, 8\)"),
+    "prompt, not an id": (request([1, "2"]), r"prompt is '2': int ids in \[0, 8\)"),
     "prompt, too long": (request([1] * 201), r"prompt is '201 tokens': at most max_model_len \(200\)"),
     "max_tokens, none": (request(max_tokens=0), r"max_tokens is 0: an integer >= 1"),
     "max_tokens, never fits": (request([1] * 100, max_tokens=101), r"max_tokens is 101: .* 100 .* 40 blocks"),
-    "eos": (request(eos=(3, VOCAB)), r"eos is 8: ids in \[0, 8\)"),
+    "eos": (request(eos=(3, VOCAB)), r"eos is 8: int ids in \[0, 8\)"),
     "verify": (request(verify="maybe"), r"verify is 'maybe': 'resample' or 'match'"),
     "seed, negative": (request(seed=-1), r"seed is -1"),
     "seed, too large": (request(seed=2**64), r"seed is 18446744073709551616"),
@@ -22,6 +22,11 @@ REFUSED = {
     "logit_bias": (request(params=SamplingParams(logit_bias={VOCAB: 1.0})), r"logit_bias is 8"),
     "stop_token_ids": (request(params=SamplingParams(stop_token_ids=(VOCAB,))), r"stop_token_ids is 8"),
     "speculative, past a pass": (request(speculative=lookup(16)), r"speculative is .*k < max_batch_tokens \(16\)"),
+    "eos, not an id": (request(eos=("a",)), r"eos is 'a': int ids"),
+    "max_tokens, not whole": (request(max_tokens=1.5), r"max_tokens is 1.5: an integer"),
+    "priority": (request(priority="high"), r"priority is 'high': an integer"),
+    "seed, not whole": (request(seed=0.5), r"seed is 0.5: an integer"),
+    "choice, not whole": (request(choice=None), r"choice is None: an integer"),
     "id": (request(id="taken"), r"id is 'taken': one that no open request has"),
 }
 
@@ -73,6 +78,20 @@ def test_requests_in_excess_of_those_that_may_wait_are_turned_away():
                 running.submit(request())
             assert [(await read(stream)).reason for stream in streams] == ["length", "length"]
             assert (await read(running.submit(request()))).reason == "length"
+
+    run(main())
+
+
+def test_a_prompt_may_be_changed_once_it_is_submitted():
+    async def main():
+        async with engine() as running:
+            prompt, wanted, streams = [1], [], []
+            for token in (2, 3, 2, 3):
+                prompt.append(token)
+                streams.append(running.submit(Request(prompt=prompt, params=request().params)))
+                wanted.append(expected(request(prompt, max_tokens=16), running.config))
+            prompt.append(VOCAB)
+            assert [await read(stream) for stream in streams] == wanted
 
     run(main())
 
