@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from models.kernel_choice import Kernel
 from scheduler import EngineConfig, RequestError
 from spec import SpecError
 
@@ -48,12 +49,14 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which model to serve. `seed`, `order`, `sharp` and `min_pass_s` are about the fake one only."""
+    """Which model to serve. `kernel` is about real ones only, `seed`, `order` and `sharp` about the fake one."""
 
     source: str = "fake"
     """`fake`, the name of a pulled model, a GGUF file, or a folder of safetensors."""
     name: str | None = None
     """What clients call it; None: the source's own name."""
+    kernel: Kernel = "auto"
+    """What runs a real model: compiled code, where numba is installed, or numpy."""
     seed: Annotated[int, Meta(ge=0)] = 0
     order: Count = 1
     """Tokens that decide what comes next."""

@@ -1,18 +1,35 @@
 """The model to serve, with its tokenizer."""
 
+import time
+from typing import NamedTuple
+
 from models import Model
-from models.loading import load
 from models.toy import ToyModel, ToyTokenizer
+from scheduler import PassCost
 from server.config import ConfigError, ModelConfig
 from server.tokens import Tokenizer
 
 
-def load_model(config: ModelConfig) -> tuple[Model, Tokenizer, str]:
-    """Open the model, its tokenizer and its name. Raises ConfigError for one that is not there or cannot be run."""
+class Served(NamedTuple):
+    """A model, what clients call it, and what its passes cost where that was measured."""
+
+    model: Model
+    tokenizer: Tokenizer
+    name: str
+    pass_cost: PassCost | None
+
+
+def load_model(config: ModelConfig, *, measures_passes: bool) -> Served:
+    """Open a model. Raises ConfigError for one that is not there or cannot be run."""
     if config.source == "fake":
-        return ToyModel(config.seed, config.order, config.sharp), ToyTokenizer(), config.name or "fake"
+        toy = ToyModel(config.seed, config.order, config.sharp)
+        return Served(toy, ToyTokenizer(), config.name or "fake", None)
+    from models.calibration import ROWS, measure_pass  # noqa: PLC0415  # what it takes to load weights is an extra
+    from models.loading import load  # noqa: PLC0415
+
     try:
-        model, tokenizer = load(config.source)
-    except (OSError, ImportError, ValueError) as error:
+        model, tokenizer = load(config.source, config.kernel)
+    except (OSError, ImportError, ValueError, RuntimeError) as error:
         raise ConfigError(f"model.source is {config.source!r}: {error}") from None
-    return model, tokenizer, config.name or config.source
+    cost = PassCost(ROWS, tuple(measure_pass(model, time.perf_counter))) if measures_passes else None
+    return Served(model, tokenizer, config.name or config.source, cost)

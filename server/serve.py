@@ -18,7 +18,7 @@ from kvpool import KvPoolError
 from server.app import build_app
 from server.config import ConfigError, RuntimeConfig, ServerConfig
 from server.load import raise_file_limit
-from server.model import load_model
+from server.model import Served, load_model
 from server.service import Service
 
 T = TypeVar("T")
@@ -42,11 +42,21 @@ async def serve(config: RuntimeConfig, *, middleware: Sequence[Middleware] = ())
     every block is back; EXIT_BLOCKS_LOST where not. Raises ConfigError for a model or an address that cannot be had.
     """
     raise_file_limit()
-    model, tokenizer, name = load_model(config.model)
     listener = _listen(config.server)
-    engine = Engine(model, config.engine, run_pass=_at_least(config.model.min_pass_s))
+    with contextlib.closing(listener):
+        _log.info("loading %s", config.model.source)
+        speculates = config.engine.speculative.draft != "none"
+        served = load_model(config.model, measures_passes=config.engine.adaptive and speculates)
+        return await _serve(config, served, listener, middleware)
+
+
+async def _serve(
+    config: RuntimeConfig, served: Served, listener: socket.socket, middleware: Sequence[Middleware]
+) -> int:
+    run_pass = _at_least(config.model.min_pass_s)
+    engine = Engine(served.model, config.engine, run_pass=run_pass, pass_cost=served.pass_cost)
     async with engine:
-        service = Service(engine, model, tokenizer, name, config.server)
+        service = Service(engine, served, config.server)
         server = _Server(
             uvicorn.Config(
                 build_app(service, middleware),
@@ -60,8 +70,6 @@ async def serve(config: RuntimeConfig, *, middleware: Sequence[Middleware] = ())
         async with anyio.create_task_group() as tasks:
             ending = _Ending(server, service, config.server.shutdown_s)
             tasks.start_soon(ending.wait)
-            host, port = listener.getsockname()[:2]
-            _log.info("serving %s on http://%s:%d", name, f"[{host}]" if ":" in host else host, port)
             await server.serve(sockets=[listener])
             tasks.cancel_scope.cancel()
     held = engine.stats().blocks.held
@@ -78,7 +86,14 @@ async def serve(config: RuntimeConfig, *, middleware: Sequence[Middleware] = ())
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to `_Ending`, so that the exit status can say how it went."""
+    """Leaves signals to `_Ending`, so that the exit status can say how it went, and says when it listens."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        await super().startup(sockets)
+        for listener in sockets or ():
+            host, port = listener.getsockname()[:2]
+            _log.info("serving on http://%s:%d", f"[{host}]" if ":" in host else host, port)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -107,7 +122,7 @@ class _Ending:
 
 
 def _listen(config: ServerConfig) -> socket.socket:
-    """Open the socket that clients' sockets inherit their options from."""
+    """Take the address; who connects is refused until the model is there. Clients' sockets inherit the options."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
@@ -123,7 +138,6 @@ def _listen(config: ServerConfig) -> socket.socket:
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * config.write_timeout_s))
         listener.bind(address)
-        listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
         raise ConfigError(f"server.host is {config.host!r}, server.port {config.port}: {error}") from None

@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from actors import Engine
-from models import Model
 from server.bodies import decode_body, read_body
 from server.config import ServerConfig
 from server.errors import ApiError, json_response
@@ -18,9 +17,9 @@ from server.job import JobReader
 from server.keys import Keys
 from server.live import Live
 from server.metrics import Metrics
+from server.model import Served
 from server.openapi import openapi
 from server.replies import Replies
-from server.tokens import Tokenizer
 from server.wire import DetokenizeBody, TokenizeBody
 
 _PAGE = Path(__file__).with_name("page.html")
@@ -29,18 +28,15 @@ _PAGE = Path(__file__).with_name("page.html")
 class Service:
     """What the routes call. Knows every generation that is open."""
 
-    def __init__(
-        self, engine: Engine, model: Model, tokenizer: Tokenizer, model_name: str, config: ServerConfig
-    ) -> None:
-        self.num_interrupted = 0
+    def __init__(self, engine: Engine, served: Served, config: ServerConfig) -> None:
         self._engine = engine
-        self._tokenizer = tokenizer
-        self._model_name = model_name
+        self._tokenizer = served.tokenizer
+        self._model_name = served.name
         self._config = config
-        self._reader = JobReader(model_name, tokenizer, config, engine.config, model.max_model_len)
+        self._reader = JobReader(served.name, served.tokenizer, config, engine.config, served.model.max_model_len)
         self._keys = Keys(config.api_keys)
-        self._metrics = Metrics(engine, model_name)
-        self._live = Live(engine, model_name)
+        self._metrics = Metrics(engine, served.name)
+        self._live = Live(engine, served.name)
         self._open: set[Generation] = set()
         self._is_closing = False
         self._created = int(time.time())
