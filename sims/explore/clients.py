@@ -67,12 +67,17 @@ class Visit:
             return False
         self._stream = stream
         self._deaths_before = self._watch.num_scheduler_deaths
-        reader = asyncio.create_task(self._read_or_leave(stream), name=f"{stream.id} reads")
+        reader = None
+        if self._leave is not None and self._leave.way == "task":  # one that can be cancelled alone
+            reader = asyncio.create_task(self._read_or_leave(stream), name=f"{stream.id} reads")
         leaver = self._prepare_to_leave(reader)
         try:
-            await asyncio.wait([reader])
-            if not reader.cancelled():
-                reader.result()
+            if reader is None:
+                await self._read_or_leave(stream)
+            else:
+                await asyncio.wait([reader])
+                if not reader.cancelled():
+                    reader.result()
         finally:
             if leaver is not None:
                 leaver.cancel()
@@ -153,20 +158,20 @@ class Visit:
 
     # leaving
 
-    def _prepare_to_leave(self, reader: asyncio.Task[None]) -> asyncio.Task[None] | None:
+    def _prepare_to_leave(self, reader: asyncio.Task[None] | None) -> asyncio.Task[None] | None:
         leave = self._leave
         if leave is None or leave.num_tokens is not None:
             return None
         return asyncio.create_task(self._leave_from_outside(leave, reader), name=f"{self._stream.id} leaves")
 
-    async def _leave_from_outside(self, leave: Leave, reader: asyncio.Task[None]) -> None:
+    async def _leave_from_outside(self, leave: Leave, reader: asyncio.Task[None] | None) -> None:
         if leave.message is not None:
             await self._nth_message(leave)
         elif leave.delay_s:
             await asyncio.sleep(leave.delay_s)
         self._watch.note("clients", f"{self._stream.id} leaves: {leave.way}")
         self._has_left = True
-        if leave.way == "task":
+        if reader is not None:
             reader.cancel()
             return
         try:

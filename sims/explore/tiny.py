@@ -36,6 +36,7 @@ def _scenario(engine: EngineConfig, clients: list[Client], faults: tuple[Fault, 
 _LOOPS = [1, 0, 1]  # a prompt that the drafter finds something in
 
 TINY: dict[str, Scenario] = {
+    "alone": _scenario(_engine(), [Client(request=_request(_LOOPS, 3))]),
     "leaves": _scenario(_engine(), [Client(request=_request(_LOOPS, 3), leave=_AT_ANY_TIME)]),
     "leaves-sampled": _scenario(_engine(), [Client(request=_request(_LOOPS, 3, _SAMPLED), leave=_AT_ANY_TIME)]),
     "comes-again": _scenario(
