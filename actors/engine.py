@@ -162,9 +162,9 @@ class Engine:
             counters=copy.deepcopy(self._scheduler.counters),
         )
 
-    def snapshot(self, max_sequences: int) -> Snapshot:
-        """Describe at most `max_sequences` open sequences, and who holds each block; costs a look at every block."""
-        return take_snapshot(self._scheduler.core, self._blocks.ledger, max_sequences)
+    def snapshot(self, max_sequences: int, max_blocks: int) -> Snapshot:
+        """Describe the open sequences, and who holds each block; costs a look at every block described."""
+        return take_snapshot(self._scheduler.core, self._blocks.ledger, max_sequences, max_blocks)
 
     def check(self) -> None:
         """Check everything about the blocks, now. Raises KvPoolError with the numbers that do not add up."""

@@ -32,7 +32,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     `owners` has the number of a running sequence that holds the block (the newest, where it is shared), FREE,
     EVICTABLE, or LEAVING where its owner has ended and it is about to come back. `shared` lists the blocks with two
-    owners or more.
+    owners or more. Only the first blocks of a large pool may be there.
     """
 
     sequences: list[SequenceView]
@@ -41,12 +41,12 @@ class Snapshot(msgspec.Struct, frozen=True):
     shared: list[int]
 
 
-def take_snapshot(core: Scheduler, ledger: Ledger, max_sequences: int) -> Snapshot:
-    """Read scheduler and ledger between two messages; at most `max_sequences` sequences are described."""
+def take_snapshot(core: Scheduler, ledger: Ledger, max_sequences: int, max_blocks: int) -> Snapshot:
+    """Read scheduler and ledger between two messages; describe at most so many sequences and blocks."""
     pool = ledger.pool
     owners = [
         LEAVING if pool.ref_count(block) else EVICTABLE if pool.fill(block) else FREE
-        for block in range(pool.num_blocks)
+        for block in range(min(pool.num_blocks, max_blocks))
     ]
     tables: dict[int, list[int]] = {}
     for seq in sorted(core.running):
@@ -54,7 +54,8 @@ def take_snapshot(core: Scheduler, ledger: Ledger, max_sequences: int) -> Snapsh
             tables[seq] = ledger.table(seq)
     for seq, table in tables.items():
         for block in table:
-            owners[block] = seq
+            if block < max_blocks:
+                owners[block] = seq
     live = core.live()
     sequences = [
         SequenceView(
@@ -71,5 +72,5 @@ def take_snapshot(core: Scheduler, ledger: Ledger, max_sequences: int) -> Snapsh
         )
         for s in live[:max_sequences]
     ]
-    held = {block for table in tables.values() for block in table}
+    held = {block for table in tables.values() for block in table if block < max_blocks}
     return Snapshot(sequences, len(live), owners, [block for block in held if pool.ref_count(block) > 1])

@@ -12,6 +12,7 @@ from server.generation import Generation
 
 MINUTE_S = 60
 _MAX_SEQUENCES = 200
+_MAX_BLOCKS = 16384
 _FRESH_S = 0.2  # viewers share one look
 
 
@@ -62,7 +63,7 @@ class Live:
         return self._state
 
     def _look(self, open_generations: Collection[Generation]) -> dict[str, Any]:
-        stats, snapshot = self._engine.stats(), self._engine.snapshot(_MAX_SEQUENCES)
+        stats, snapshot = self._engine.stats(), self._engine.snapshot(_MAX_SEQUENCES, _MAX_BLOCKS)
         names = {stream.seq: stream.id for generation in open_generations for stream in generation.streams}
         return {
             "model": self._model_name,

@@ -44,7 +44,7 @@ class Sampling(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ignore_eos: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
+    priority: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     speculative: Speculative | None = None
     verify: Literal["resample", "match"] | None = None
     return_tokens: bool | None = None

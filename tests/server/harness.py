@@ -14,14 +14,14 @@ import time
 import httpx
 
 WAIT_S = 15.0
-CODE = "import sys; from cli.main import main; main(sys.argv[1:])"
+SERVE = "import sys; from cli.serve import serve; serve(sys.argv[1:])"
 
 
 class Server:
     """A server process of its own; `url` once it listens."""
 
     def __init__(self, *options, command=None):
-        command = command or [sys.executable, "-c", CODE, "serve", "--port", "0", "--set", "server.shutdown_s=0"]
+        command = command or [sys.executable, "-c", SERVE, "--port", "0", "--set", "server.shutdown_s=0"]
         self.process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
         self.lines = []
         self._listens = threading.Event()

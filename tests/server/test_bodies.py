@@ -41,6 +41,8 @@ async def refusal(body):
         ({**COMPLETION, "temperature": -1}, "temperature", "invalid_value"),
         ({**COMPLETION, "temperature": "hot"}, "temperature", "invalid_value"),
         ({**COMPLETION, "top_p": 0}, "top_p", "invalid_value"),
+        ({**COMPLETION, "priority": -1}, "priority", "invalid_value"),
+        ({**COMPLETION, "repetition_penalty": 1e-9}, "repetition_penalty", "invalid_value"),
         ({**COMPLETION, "n": 0}, "n", "invalid_value"),
         ({**COMPLETION, "n": 5}, "n", "invalid_value"),
         ({"prompt": ["a", "b", "c"], "n": 2}, "n", "invalid_value"),
@@ -113,7 +115,7 @@ async def test_every_parameter_arrives():
         "repetition_penalty": 1.5,
         "logit_bias": {"3": 4},
         "stop_token_ids": [7],
-        "priority": -2,
+        "priority": 2,
         "verify": "match",
         "speculative": {"draft": "ngram", "k": 3},
     }
@@ -122,7 +124,7 @@ async def test_every_parameter_arrives():
     assert (params.temperature, params.top_p, params.top_k, params.min_p, params.min_tokens) == (0.5, 0.9, 5, 0.1, 2)
     assert (params.presence_penalty, params.frequency_penalty, params.repetition_penalty) == (1, -1, 1.5)
     assert (params.logit_bias, params.stop_token_ids) == ({3: 4}, (7,))
-    assert (request.max_tokens, request.priority, request.verify) == (9, -2, "match")
+    assert (request.max_tokens, request.priority, request.verify) == (9, 2, "match")
     assert (request.speculative.draft, request.speculative.k) == ("ngram", 3)
     assert request.eos == (256,)
     assert (await read({**COMPLETION, "ignore_eos": True, "top_k": -1})).requests[0].eos == ()

@@ -38,12 +38,13 @@ async def test_snapshot_names_owners_and_states():
     async with engine() as running:
         warm = running.submit(Request(prompt=PROMPT, params=GREEDY, max_tokens=1))
         assert len([token async for token in warm]) == 1
-        assert sorted(set(running.snapshot(9).owners)) == [EVICTABLE, FREE]
+        assert sorted(set(running.snapshot(9, 64).owners)) == [EVICTABLE, FREE]
         pair = [running.submit(Request(prompt=PROMPT, params=GREEDY, max_tokens=200)) for _ in range(2)]
         async for token in pair[0]:
             if token.index == 50:
                 break
-        seen = running.snapshot(1)
+        seen = running.snapshot(1, 64)
+        part = running.snapshot(1, 3)
         held = running.stats().blocks.held
     assert seen.num_sequences == 2
     assert len(seen.sequences) == 1
@@ -51,3 +52,4 @@ async def test_snapshot_names_owners_and_states():
     assert sum(owner >= 0 for owner in seen.owners) == held
     assert len(seen.shared) == 1  # the first block, from the prefix cache
     assert {1, 2} <= set(seen.owners)
+    assert part.owners == seen.owners[:3]

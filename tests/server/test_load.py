@@ -6,16 +6,14 @@ import sys
 
 import pytest
 
-from tests.server.harness import CODE, Server, serving
+from tests.server.harness import Server, serving
+
+LOAD = "import sys; from cli.load import load; load(sys.argv[1:])"
 
 
 def load(url, *options):
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, "load", "--url", url, "--json", *options],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-c", LOAD, "--url", url, "--json", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.returncode, json.loads(done.stdout) if done.stdout else done.stderr
 
 
