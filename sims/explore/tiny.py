@@ -9,17 +9,14 @@ _SAMPLED = SamplingParams(temperature=1.0)
 _AT_ANY_TIME = Leave(delay_s=0.0)
 
 
-def _engine(
-    num_blocks: int = 6, k: int = 2, max_batch_tokens: int = 16, stream_tokens: int = 16, *, prefix_cache: bool = True
-) -> EngineConfig:
+def _engine(k: int = 2, stream_tokens: int = 16, max_running: int = 4) -> EngineConfig:
     return EngineConfig(
-        num_blocks=num_blocks,
+        num_blocks=6,
         block_tokens=2,
-        max_batch_tokens=max_batch_tokens,
-        max_running=4,
+        max_batch_tokens=16,
+        max_running=max_running,
         max_model_len=12,
         speculative=SpecConfig.parse("prompt_lookup", k),
-        prefix_cache=prefix_cache,
         stream_tokens=stream_tokens,
         audit_every=1,
     )
@@ -45,15 +42,15 @@ TINY: dict[str, Scenario] = {
     "pauses": _scenario(_engine(k=1, stream_tokens=2), [Client(request=_request(_LOOPS, 4), leave=_AT_ANY_TIME)]),
     "two-one-leaves": _scenario(
         _engine(),
-        [Client(request=_request(_LOOPS, 2), leave=_AT_ANY_TIME), Client(request=_request([0, 0, 1], 2))],
+        [Client(request=_request(_LOOPS, 2), leave=_AT_ANY_TIME), Client(request=_request([0, 0, 1], 1))],
     ),
     "same-prompt": _scenario(
         _engine(),
         [Client(request=_request([1, 0, 1], 1), leave=_AT_ANY_TIME), Client(request=_request([1, 0, 1], 1))],
     ),
-    "preempts": _scenario(
-        _engine(num_blocks=3, k=1),
-        [Client(request=_request([1, 0], 3), leave=_AT_ANY_TIME), Client(request=_request([0], 3))],
+    "parks": _scenario(  # who has not read makes room for the other
+        _engine(k=1, stream_tokens=2, max_running=1),
+        [Client(request=_request([0], 3)), Client(request=_request([1], 1))],
     ),
     "model-raises": _scenario(
         _engine(), [Client(request=_request(_LOOPS, 2), leave=_AT_ANY_TIME)], (Fault("raise", 1),)
