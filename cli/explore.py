@@ -122,7 +122,9 @@ def _explore_all(names: Iterable[str]) -> bool:
         seconds = time.monotonic() - started_s
         click.echo(
             f"{name}: {explored.num_states} states with {explored.num_choices} choices, "
-            f"{explored.num_orders} orders, in {explored.num_runs} runs and {seconds:.1f} s"
+            f"{explored.num_orders} orders, in {explored.num_runs} runs and {seconds:.1f} s; "
+            f"cancels: {', '.join(sorted(explored.cancels)) or 'none'}; "
+            f"faults: {', '.join(sorted(explored.faults)) or 'none'}"
         )
         if explored.violation is not None:
             is_sound = False

@@ -20,6 +20,10 @@ class Explored(NamedTuple):
     num_choices: int
     num_orders: int
     num_runs: int
+    cancels: frozenset[str]
+    """The states in which cancels found the sequence, each with what the scheduler was waiting for."""
+    faults: frozenset[str]
+    """The kinds of fault that struck."""
     violation: Violation | None
     choices: list[int]
     """The choices that lead to the violation."""
@@ -56,22 +60,22 @@ class _Walk:
 
     def start(self, scenario: Scenario) -> Violation | None:
         """Run to the end, or to a state that has been seen."""
-        self._watch = Watch(scenario)
+        self.watch = Watch(scenario)
         self._loop = ExploringLoop(self._choose)
         try:
-            violation = run_on(self._loop, scenario, self._watch)
+            violation = run_on(self._loop, scenario, self.watch)
         except _Seen:
             return None
         self._arrive(_END)
         return violation
 
     def _choose(self, num_ready: int) -> int:
-        if self._watch.is_at_rest:
+        if self.watch.is_at_rest:
             return 0
         at = len(self.choices)
         if at < len(self._given.choices):  # on the way back to where the new choice is made
             return self._go(self._given.state, self._given.choices[at])
-        state = fingerprint(self._loop, self._watch)
+        state = fingerprint(self._loop, self.watch)
         self._arrive(state)
         if state in self._states:
             raise _Seen
@@ -99,21 +103,27 @@ def explore(scenario: Scenario, watch: Callable[[int, int], None] | None = None)
     states: dict[bytes, list[bytes | None]] = {}
     to_try = [_Given([], _END)]
     num_runs = 0
+    cancels: set[str] = set()
+    faults: set[str] = set()
+
+    def explored(num_orders: int, violation: Violation | None, choices: list[int]) -> Explored:
+        num_choices = sum(map(len, states.values()))
+        seen = frozenset(cancels), frozenset(faults)
+        return Explored(len(states), num_choices, num_orders, num_runs, *seen, violation, choices)
+
     while to_try:
         walk = _Walk(states, to_try.pop())
         violation = walk.start(scenario)
         num_runs += 1
+        cancels.update(walk.watch.coverage.cancels)
+        faults.update(walk.watch.agenda.struck)
         if violation is not None:
-            return Explored(len(states), _num_choices(states), 0, num_runs, violation, walk.choices)
+            return explored(0, violation, walk.choices)
         for state, at, num_ready in walk.fresh:
             to_try.extend(_Given([*walk.choices[:at], other], state) for other in range(1, num_ready))
         if watch is not None and num_runs % 100 == 0:
             watch(num_runs, len(states))
-    return Explored(len(states), _num_choices(states), _num_orders(states), num_runs, None, [])
-
-
-def _num_choices(states: dict[bytes, list[bytes | None]]) -> int:
-    return sum(map(len, states.values()))
+    return explored(_num_orders(states), None, [])
 
 
 def _num_orders(states: dict[bytes, list[bytes | None]]) -> int:

@@ -42,7 +42,7 @@ TINY: dict[str, Scenario] = {
     "pauses": _scenario(_engine(k=1, stream_tokens=2), [Client(request=_request(_LOOPS, 4), leave=_AT_ANY_TIME)]),
     "two-one-leaves": _scenario(
         _engine(),
-        [Client(request=_request(_LOOPS, 2), leave=_AT_ANY_TIME), Client(request=_request([0, 0, 1], 1))],
+        [Client(request=_request(_LOOPS, 3), leave=_AT_ANY_TIME), Client(request=_request([0, 0, 1], 1))],
     ),
     "same-prompt": _scenario(
         _engine(),
@@ -53,12 +53,12 @@ TINY: dict[str, Scenario] = {
         [Client(request=_request([0], 3)), Client(request=_request([1], 1))],
     ),
     "model-raises": _scenario(
-        _engine(), [Client(request=_request(_LOOPS, 2), leave=_AT_ANY_TIME)], (Fault("raise", 1),)
+        _engine(), [Client(request=_request(_LOOPS, 3), leave=_AT_ANY_TIME)], (Fault("raise", 1),)
     ),
     "runner-dies": _scenario(
-        _engine(), [Client(request=_request(_LOOPS, 2), leave=_AT_ANY_TIME)], (Fault("die_runner", 2),)
+        _engine(), [Client(request=_request(_LOOPS, 3), leave=_AT_ANY_TIME)], (Fault("die_runner", 2),)
     ),
     "scheduler-dies": _scenario(
-        _engine(), [Client(request=_request(_LOOPS, 2), leave=_AT_ANY_TIME)], (Fault("die_scheduler", 3),)
+        _engine(), [Client(request=_request(_LOOPS, 3), leave=_AT_ANY_TIME)], (Fault("die_scheduler", 3),)
     ),
 }

@@ -60,11 +60,13 @@ def test_the_same_seed_is_the_same_run(seed):
     assert run_twice(draw(seed)).violation is None
 
 
-@pytest.mark.parametrize("name", ["leaves", "model-raises"])
-def test_every_order_of_a_tiny_scenario_keeps_the_laws(name):
+@pytest.mark.parametrize(("name", "faults"), [("leaves", set()), ("model-raises", {"raise"})])
+def test_every_order_of_a_tiny_scenario_keeps_the_laws(name, faults):
     explored = explore(TINY[name])
     assert explored.violation is None
     assert explored.num_states > 100
+    assert {"unseen between", "waiting Admit", "prefill Step", "decode Step", "decode Settle"} <= explored.cancels
+    assert explored.faults == faults
     assert explored.num_orders > 10_000
     assert explored.num_runs == 1 + explored.num_choices - explored.num_states  # each choice is made once
 
