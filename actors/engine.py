@@ -122,7 +122,7 @@ class Engine:
         """Queue a request and give its stream.
 
         Raises RequestError, naming the field, for one that could never be served or whose id is in use; EngineFull
-        where `max_waiting` requests wait; EngineFailed after the engine gave up.
+        where `max_running` and `max_waiting` more are open; EngineFailed after the engine gave up.
         """
         if self.failure is not None:
             raise EngineFailed(self.failure)
@@ -131,17 +131,27 @@ class Engine:
         check_request(request, self.config, self._vocab_size, self._max_model_len)
         request = msgspec.structs.replace(request, prompt=list(request.prompt))  # the caller may change its own
         seq = self._next_seq
-        request_id = request.id if request.id is not None else f"request-{seq}"
+        request_id = self._free_id(seq) if request.id is None else request.id
         if request_id in self._streams:
             raise RequestError(f"id is {request_id!r}: one that no open request has")
-        if self.config.max_waiting is not None and self.num_waiting >= self.config.max_waiting:
-            raise EngineFull(f"{self.num_waiting} requests wait, as many as may (max_waiting)")
+        if (
+            self.config.max_waiting is not None
+            and len(self._streams) >= self.config.max_running + self.config.max_waiting
+        ):
+            raise EngineFull(f"{len(self._streams)} requests are open, as many as may (max_running + max_waiting)")
         self._next_seq += 1
         speculative = request.speculative or self.config.speculative
         stream = Stream(request_id, seq, self.config.stream_tokens, 1 + speculative.k, self._send)
         self._streams.add(stream)
         self._send(Submit(seq, request))
         return stream
+
+    def _free_id(self, seq: int) -> str:
+        """Name a request that came without a name: `request-<seq>`, or longer where a client has taken that."""
+        request_id = f"request-{seq}"
+        while request_id in self._streams:
+            request_id += "-"
+        return request_id
 
     @property
     def num_waiting(self) -> int:

@@ -21,7 +21,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_running: int = 256
     max_model_len: int = 8192
     max_waiting: int | None = None
-    """Requests that may wait for a place; one more is refused. None: no bound."""
+    """Requests that may wait beside those a free place (`max_running`) awaits; one more is refused. None: no bound."""
     speculative: SpecConfig = NO_DRAFTS
     adaptive: bool = True
     """Where the cost of a pass is known, feed only the drafts that pay; `k` is then the most. Only rounds whose text

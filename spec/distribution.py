@@ -70,7 +70,9 @@ def penalise(x: Row, params: SamplingParams, counts: TokenCounts) -> Row:
     if params.repetition_penalty != 1 and counts.seen:
         seen = _ids(counts.seen, len(x))
         at = x[seen]
-        x[seen] = np.where(at > 0, at / params.repetition_penalty, at * params.repetition_penalty)
+        with np.errstate(over="ignore"):  # past the largest number there is nothing to tell apart
+            at = np.where(at > 0, at / params.repetition_penalty, at * params.repetition_penalty)
+        x[seen] = np.minimum(at, np.finfo(np.float64).max)
     if counts.emitted and (params.frequency_penalty or params.presence_penalty):
         emitted = _ids(counts.emitted, len(x))
         times = np.fromiter(counts.emitted.values(), np.float64, len(emitted))

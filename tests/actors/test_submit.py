@@ -72,9 +72,9 @@ def test_the_largest_request_that_fits_is_served_and_one_token_more_is_not():
 
 def test_requests_in_excess_of_those_that_may_wait_are_turned_away():
     async def main():
-        async with engine(max_waiting=2, max_running=1) as running:
+        async with engine(max_waiting=1, max_running=1) as running:
             streams = [running.submit(request()) for _ in range(2)]
-            with pytest.raises(EngineFull, match="2 requests wait"):
+            with pytest.raises(EngineFull, match="2 requests are open"):
                 running.submit(request())
             assert [(await read(stream)).reason for stream in streams] == ["length", "length"]
             assert (await read(running.submit(request()))).reason == "length"
@@ -147,3 +147,25 @@ def test_measures_that_make_no_engine_are_refused_by_name(changes, message):
 def test_a_draft_is_refused_where_it_is_made():
     with pytest.raises(SpecError, match="k is 0"):
         Request(prompt=[1], speculative=SpecConfig.parse("ngram", 0))
+
+
+def test_a_name_that_a_client_took_is_not_given_to_another():
+    async def main():
+        async with engine() as running:
+            taken = running.submit(request(id="request-1"))
+            named = running.submit(request())
+            assert (taken.id, named.id) == ("request-1", "request-1-")
+
+    run(main())
+
+
+def test_without_a_queue_there_are_as_many_requests_as_places():
+    async def main():
+        async with engine(max_waiting=0, max_running=2) as running:
+            streams = [running.submit(request()) for _ in range(2)]
+            with pytest.raises(EngineFull, match="2 requests are open"):
+                running.submit(request())
+            await streams[0].cancel()
+            running.submit(request())
+
+    run(main())

@@ -202,7 +202,7 @@ MUTANTS = [
         "loop.py",
         ("generate", "known_failures"),
         {
-            "keep the KV of rejected drafts": ("target.truncate(len(prompt) + len(output) - 1)", "pass"),
+            "keep the KV of rejected drafts": ("target.truncate(len(prompt) + len(output) - 1 if output else 0)", "pass"),
             "leave the drafts long near max_new": (
                 "drafter.propose(min(cfg.k, room - len(output) - 1))",
                 "drafter.propose(cfg.k)",

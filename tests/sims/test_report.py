@@ -131,7 +131,7 @@ def test_the_page_stands_alone_and_explains_each_plot(report):
 
 
 def test_the_page_of_an_empty_run_and_of_a_failed_one(report):
-    engine = msgspec.structs.replace(ENGINE, speculative=SpecConfig.parse("none", 1), max_waiting=0)
+    engine = msgspec.structs.replace(ENGINE, speculative=SpecConfig.parse("none", 1), max_model_len=1)
     empty = simulate(small(engine=engine, requests=1, leaving=Leaving(cancel_rate=1.0)))
     assert empty.tokens.emitted == 0
     assert "Nothing was measured" in page(empty)

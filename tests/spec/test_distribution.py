@@ -160,3 +160,12 @@ def test_rows_without_a_distribution_are_refused(bad, temperature):
     assert rng.state == state
     holes = np.array([-math.inf, 0.0, -math.inf], np.float32)
     assert dense_distribution(holes, params, [0], []).tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("penalty", [1e-308, 1e308])
+@pytest.mark.parametrize("temperature", [0.0, 1e-3, 1.0])
+def test_a_penalty_past_the_largest_number_still_gives_a_distribution(penalty, temperature):
+    params = SamplingParams(temperature=temperature, repetition_penalty=penalty)
+    p = dense_distribution([30.0, -30.0, 25.0, 1.0], params, [0, 1, 2], [])
+    assert p.sum() == pytest.approx(1.0)
+    assert p.argmax() == (0 if penalty < 1 else 3)
