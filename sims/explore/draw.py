@@ -38,11 +38,12 @@ def draw(seed: int) -> Scenario:
     vocab = rng.choice((2, 3, 5, 8, 32))
     shared = [[_token(rng, vocab) for _ in range(max_model_len)] for _ in range(2)]
     clients = [_client(rng, engine, vocab, shared, k) for _ in range(num_clients)]
+    closing = rng.choice(("time", "message", *[None] * 8))
     return Scenario(
         engine=engine,
         clients=clients,
         faults=_faults(rng) if has_faults else [],
-        bad_rows=[rng.randrange(20)] if rng.random() < 0.1 else [],
+        bad_rows=rng.sample(range(20), rng.randint(1, 4)) if rng.random() < 0.15 else [],
         order=seed if rng.random() < 0.95 else None,
         haste=rng.choice((0.0, 0.0, 0.5, 0.9)),
         target_seed=rng.randrange(1000),
@@ -51,7 +52,8 @@ def draw(seed: int) -> Scenario:
         sharp=rng.choice((1.0, 4.0, 16.0, 100.0)),
         per_row_s=rng.choice((None, None, _MS / 100, _MS, 10 * _MS)),
         late_s=rng.choice((20 * _MS, 51 * _MS, 200 * _MS)),
-        close_at_s=rng.uniform(0, 20 * _MS) if rng.random() < 0.15 else None,
+        close_at_s=rng.uniform(0, 20 * _MS) if closing == "time" else None,
+        close_at_message=rng.randint(1, 200) if closing == "message" else None,
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
 from actors import Engine, Tap
+from actors.messages import Message
 from sims.clock import Deadlock
 from sims.explore.clients import Crowd
 from sims.explore.coverage import Coverage
@@ -94,11 +95,11 @@ async def live(scenario: Scenario, watch: Watch) -> None:
         clients = scenario.clients
         visits = [asyncio.create_task(crowd.visit(i, client), name=f"client-{i}") for i, client in enumerate(clients)]
         going = [visit for visit, client in zip(visits, clients, strict=True) if client.reads is None]
-        if scenario.close_at_s is not None:
-            await asyncio.sleep(scenario.close_at_s)
+        if scenario.is_closed_early:
+            await _time_to_close(scenario, watch, going)
         elif going:
             await asyncio.gather(*going)
-        if len(going) == len(visits) and scenario.close_at_s is None:
+        if all(visit.done() for visit in visits):
             await _rest(scenario, watch)
             watch.is_at_rest = True
         crowd.is_closing = True
@@ -107,6 +108,23 @@ async def live(scenario: Scenario, watch: Watch) -> None:
     _check_leftovers(watch, but="messages undelivered")
     for kind, count in watch.agenda.struck.items():
         watch.coverage.count(watch.coverage.faults, kind, by=count)
+
+
+async def _time_to_close(scenario: Scenario, watch: Watch, going: list[asyncio.Task[None]]) -> None:
+    """Wait until it is time to close the engine, whoever is there, or until those who go have gone."""
+    if scenario.close_at_s is not None:
+        await asyncio.sleep(scenario.close_at_s)
+        return
+    has_come = asyncio.Event()
+
+    def listen(message: Message, seqs: tuple[int, ...]) -> None:
+        del message, seqs
+        if watch.num_messages == scenario.close_at_message:
+            has_come.set()
+
+    watch.listeners.append(listen)
+    asyncio.gather(*going).add_done_callback(lambda _: has_come.set())
+    await has_come.wait()
 
 
 async def _rest(scenario: Scenario, watch: Watch) -> None:

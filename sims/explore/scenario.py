@@ -68,8 +68,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     """An engine over a fake target, its clients and faults.
 
     `order` seeds the choice among ready callbacks (None: first in, first out), and `haste` is how often the latest
-    is taken instead. `bad_rows` are passes (from 0) whose first row of logits is NaN. The engine is closed at
-    `close_at_s`, or when all have gone. With `per_row_s` the engine knows what a row costs, and adapts its drafts.
+    is taken instead. `bad_rows` are passes (from 0) whose first row of logits is NaN. With `per_row_s` the engine
+    knows what a row costs, and adapts its drafts. It is closed at `close_at_s`, as message number `close_at_message`
+    (from 1) is handed over, or when all have gone.
     """
 
     engine: EngineConfig
@@ -86,6 +87,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     per_row_s: float | None = None
     late_s: float = 0.1
     close_at_s: float | None = None
+    close_at_message: int | None = None
 
     def model(self) -> FakeModel:
         """Make the target."""
@@ -95,6 +97,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     def __post_init__(self) -> None:
         if self.engine.pass_timeout_s is None and any(fault.kind == "hang" for fault in self.faults):
             raise SimError("faults has a pass that hangs: pass_timeout_s must say when it is given up")
+
+    @property
+    def is_closed_early(self) -> bool:
+        """The engine is closed at a time that does not ask whether all have gone."""
+        return self.close_at_s is not None or self.close_at_message is not None
 
     @property
     def pass_cost(self) -> PassCost | None:
