@@ -134,17 +134,19 @@ class Engine:
         request_id = self._free_id(seq) if request.id is None else request.id
         if request_id in self._streams:
             raise RequestError(f"id is {request_id!r}: one that no open request has")
-        if (
-            self.config.max_waiting is not None
-            and len(self._streams) >= self.config.max_running + self.config.max_waiting
-        ):
-            raise EngineFull(f"{len(self._streams)} requests are open, as many as may (max_running + max_waiting)")
+        self.check_room(1)
         self._next_seq += 1
         speculative = request.speculative or self.config.speculative
         stream = Stream(request_id, seq, self.config.stream_tokens, 1 + speculative.k, self._send)
         self._streams.add(stream)
         self._send(Submit(seq, request))
         return stream
+
+    def check_room(self, num_requests: int) -> None:
+        """Raise EngineFull unless so many more requests may be submitted now."""
+        config, num_open = self.config, len(self._streams)
+        if config.max_waiting is not None and num_open + num_requests > config.max_running + config.max_waiting:
+            raise EngineFull(f"{num_open} requests are open, at most max_running + max_waiting may be")
 
     def _free_id(self, seq: int) -> str:
         """Name a request that came without a name: `request-<seq>`, or longer where a client has taken that."""

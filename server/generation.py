@@ -90,10 +90,8 @@ class Generation(Response):
             stream.leave()
 
     def _submit(self) -> None:
-        most = self._engine.config.max_waiting
         try:
-            if most is not None and self._engine.num_waiting + len(self.job.requests) > most:
-                raise EngineFull(f"{self._engine.num_waiting} requests wait, at most {most} may")
+            self._engine.check_room(len(self.job.requests))  # all of a request's completions, or none
             for request in self.job.requests:
                 self.streams.append(self._engine.submit(request))
         except RequestError as error:
