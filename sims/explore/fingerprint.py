@@ -44,7 +44,7 @@ _LEFT_OUT: dict[type, frozenset[str]] = {
     # what follows from the rest
     anyio.CancelScope: frozenset({"_child_scopes", "_tasks", "_parent_scope", "_host_task", "_cancel_reason"}),
     FakeModel: frozenset({"_jumps", "_offsets"}),
-    CheckedMemory: frozenset({"_powers", "_inverses"}),
+    CheckedMemory: frozenset({"_powers", "_inverses", "_num_chained"}),
     Visit: frozenset({"_wanted"}),
 }
 _PLAIN = (int, float, str, bytes, bool, type(None))

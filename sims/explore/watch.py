@@ -42,6 +42,7 @@ from sims.explore.invariants import (
     check_fence,
     check_lengths,
 )
+from sims.explore.pace import Pace
 from sims.explore.scenario import Scenario
 from sims.faults import Nth
 
@@ -85,7 +86,7 @@ class Watch:
         self._mark: object = None
         self._is_memory_lost = False  # the runner died, and the prefix index has yet to be cleared
         self._is_pool_lost = False  # the block manager died, and the scheduler has yet to hear of it
-        self._gaps: dict[int, int] = {}
+        self._pace = Pace(scenario.engine.max_running)
         self._num_crashes = 0
         self._prefixes = Prefixes(scenario.engine.block_tokens)
         for client in scenario.clients:
@@ -203,13 +204,16 @@ class Watch:
             case Submit(seq, request):
                 self._wanted[seq] = expected(self._scenario, request)
                 return
-            case Cancel() | Resume() | Stop():
+            case Cancel(seq):
+                self._pace.leaves(seq, is_in_pass=self._step is not None)
+                return
+            case Resume() | Stop():
                 return
             case Reserve() if not self._is_pool_lost:
                 check_available(self.insides)
             case Step():
                 self._step = message
-                self._check_gaps(message)
+                self._pace.step(message, self.insides.core.running)
             case ForgetAll() if self._pass is None:  # the step was answered by news of a crash
                 self._step = None
         self._asked = message
@@ -222,18 +226,6 @@ class Watch:
             emitted = sequence.context[sequence.prompt_len :]
             if emitted != wanted[: len(emitted)]:
                 raise Violation(LOSSLESS, f"sequence {seq} emitted {emitted}, alone it gives {wanted}")
-
-    def _check_gaps(self, step: Step) -> None:
-        """No decoding sequence waits longer than it takes to serve all others once."""
-        served = {feed.seq for feed in step.feeds}
-        most = self._scenario.engine.max_running
-        gaps = {}
-        for seq, sequence in self.insides.core.running.items():
-            if sequence.state is State.DECODE and not sequence.is_paused and seq not in served:
-                gaps[seq] = self._gaps.get(seq, 0) + 1
-                if gaps[seq] > most:
-                    raise Violation(PROGRESS, f"sequence {seq} decodes and had no round in {gaps[seq]} passes")
-        self._gaps = gaps
 
     # passes and deaths
 

@@ -1,10 +1,12 @@
 """Bugs are planted in the engine; exploring finds each, by the law it breaks, and makes it small."""
 
+import asyncio
 import itertools
 
 import pytest
 
 from actors.actor import Actor
+from actors.mailbox import Envelope
 from actors.messages import Cancel
 from actors.scheduling import SchedulerActor
 from kvpool import KvPool, Ledger
@@ -106,6 +108,21 @@ def close_at_once(monkeypatch):
     monkeypatch.setattr(SchedulerActor, "_cancel", close)
 
 
+def hear_late(monkeypatch):
+    """A cancel is heard two passes later."""
+    take = SchedulerActor._take
+
+    def put_off(self, message):
+        put_off_before = self.__dict__.setdefault("put_off_before", set())
+        if isinstance(message, Cancel) and message.seq not in put_off_before:
+            put_off_before.add(message.seq)
+            asyncio.get_running_loop().call_later(2e-3, self.mailbox.post, Envelope("client", message))
+        else:
+            take(self, message)
+
+    monkeypatch.setattr(SchedulerActor, "_take", put_off)
+
+
 def drop_an_answer(monkeypatch):
     """An actor's thirtieth answer is lost on its way."""
     answer = Actor._answer
@@ -141,6 +158,7 @@ PLANTED = {
     keep_rejected: {LENGTH, CRASH},
     leak_a_block: {CONSERVATION, CRASH},
     close_at_once: {CANCEL},
+    hear_late: {CANCEL},
     drop_an_answer: {PROGRESS},
     wait_for_slow: {PROGRESS},
     stumble: {CRASH},
