@@ -1,7 +1,8 @@
 """KV memory that remembers whose it is: every slot holds its token and a checksum chained over the whole prefix.
 
 A pass reads its context back through the block table, so a block that is stale, was never written, was stolen or
-belongs to another sequence cannot go unseen.
+belongs to another sequence cannot go unseen. What a pass costs grows with its blocks, not with its positions: slots
+within a block are compared with each other once after they were written, the seams between blocks in every pass.
 """
 
 from collections.abc import Sequence
@@ -25,16 +26,25 @@ class KvMismatch(RuntimeError):
     """A block table leads to memory that does not hold the sequence's context."""
 
 
-class Window(NamedTuple):
-    """The contexts of a pass side by side, each padded to whole blocks, fed ids included.
+class Rows(NamedTuple):
+    """The positions that rows of logits are wanted for, chunk after chunk, and where they are."""
 
-    chunk i:  firsts[i] + 0 ...... + start ...... + start + len(ids) ...... (padding)
-    """
+    positions: NDArray[np.intp]
+    tables: NDArray[np.intp]
+    """For each row, where its sequence's table begins in `blocks`."""
+    blocks: NDArray[np.intp]
+    """The tables of a pass, one after the other."""
 
-    tokens: NDArray[np.uint64]
-    sums: NDArray[np.uint64]
-    firsts: NDArray[np.intp]
-    positions: NDArray[np.intp]  # of every entry within its own sequence
+
+class _Fed(NamedTuple):
+    """A pass in numbers: `i` runs over chunks, `b` over the blocks of all tables, `t` over fed ids."""
+
+    starts: NDArray[np.intp]  # [i] first position fed
+    ends: NDArray[np.intp]  # [i] position past the last
+    tables: NDArray[np.intp]  # [i] where the chunk's table begins in `blocks`
+    blocks: NDArray[np.intp]  # [b]
+    chunk_of: NDArray[np.intp]  # [b]
+    ordinals: NDArray[np.intp]  # [b] place in its own table
 
 
 class CheckedMemory:
@@ -44,65 +54,114 @@ class CheckedMemory:
         self.block_tokens = block_tokens
         self._tokens = np.zeros((num_blocks, block_tokens), np.uint64)
         self._sums = np.zeros((num_blocks, block_tokens), np.uint64)
+        self._num_chained = np.ones(num_blocks, np.intp)  # leading slots known to continue each other
         self._powers = np.ones(1, np.uint64)
         self._inverses = np.ones(1, np.uint64)
 
-    def extend(self, chunks: Sequence[Chunk]) -> Window:
-        """Check every chunk's context, write the ids it feeds, and give all of it.
+    def extend(self, chunks: Sequence[Chunk]) -> Rows:
+        """Check every chunk's context and write the ids it feeds.
 
         Raises KvMismatch, naming chunk, position and block, where a slot does not continue the one before it.
         """
-        size = self.block_tokens
-        starts = np.array([chunk.start for chunk in chunks], np.intp)
-        fed = np.array([len(chunk.ids) for chunk in chunks], np.intp)
-        num_blocks = -(-(starts + fed) // size)
-        tables = [chunk.table for chunk in chunks]
-        for i, (table, needed) in enumerate(zip(tables, num_blocks.tolist(), strict=True)):
-            if len(table) != needed:
-                raise KvMismatch(f"chunk {i}: {len(table)} blocks for {starts[i] + fed[i]} positions")
-        blocks = np.fromiter(chain.from_iterable(tables), np.intp, int(num_blocks.sum()))
-        tokens = self._tokens[blocks].ravel()
-        sums = self._sums[blocks].ravel()
-        firsts = (num_blocks.cumsum() - num_blocks) * size
-        spans = num_blocks * size
-        positions = np.arange(len(tokens)) - np.repeat(firsts, spans)
-        window = Window(tokens, sums, firsts, positions)
-        self._check(window, np.repeat(starts, spans), chunks)
+        fed = self._number(chunks)
+        self._check(fed)
+        self._write(fed, chunks)
+        num_rows = np.array([chunk.num_rows for chunk in chunks], np.intp)
+        before = num_rows.cumsum() - num_rows
+        positions = np.arange(int(num_rows.sum())) + np.repeat(fed.ends - num_rows - before, num_rows)
+        return Rows(positions, np.repeat(fed.tables, num_rows), fed.blocks)
 
-        #   flat index of every fed id
-        total = int(fed.sum())
-        before = fed.cumsum() - fed
-        written = np.arange(total) + np.repeat(firsts + starts - before, fed)
-        ids = np.fromiter(chain.from_iterable(chunk.ids for chunk in chunks), np.uint64, total)
-        previous = np.where(starts > 0, sums[firsts + starts - 1], np.uint64(_EMPTY))
-        tokens[written] = ids
-        sums[written] = self._chain(ids, fed, before, previous)
-        slots = blocks[written // size] * size + written % size
-        self._tokens.ravel()[slots] = ids
-        self._sums.ravel()[slots] = sums[written]
-        return window
+    def tokens_at(self, rows: Rows, back: int) -> NDArray[np.uint64]:
+        """Give the token `back` positions before each row's own, 0 where there is none."""
+        positions = rows.positions - back
+        is_there = positions >= 0
+        at = np.where(is_there, positions, 0)
+        tokens = self._tokens[rows.blocks[rows.tables + at // self.block_tokens], at % self.block_tokens]
+        return np.where(is_there, tokens, np.uint64(0))
+
+    def sums_at(self, rows: Rows) -> NDArray[np.uint64]:
+        """Give the checksum of each row's whole context."""
+        at = rows.positions
+        sums: NDArray[np.uint64] = self._sums[
+            rows.blocks[rows.tables + at // self.block_tokens], at % self.block_tokens
+        ]
+        return sums
 
     def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
         """Copy the first slots of a block to another."""
         for source, destination, num_tokens in copies:
             self._tokens[destination, :num_tokens] = self._tokens[source, :num_tokens]
             self._sums[destination, :num_tokens] = self._sums[source, :num_tokens]
+            self._num_chained[destination] = min(self._num_chained[source], num_tokens)
 
-    def _check(self, window: Window, starts: NDArray[np.intp], chunks: Sequence[Chunk]) -> None:
-        previous = np.empty_like(window.sums)
-        previous[1:] = window.sums[:-1]
-        previous[window.firsts] = _EMPTY
-        expected = previous * MULTIPLIER + (window.tokens + INCREMENT)
-        is_wrong = (expected != window.sums) & (window.positions < starts)
+    def _number(self, chunks: Sequence[Chunk]) -> _Fed:
+        starts = np.array([chunk.start for chunk in chunks], np.intp)
+        ends = starts + np.array([len(chunk.ids) for chunk in chunks], np.intp)
+        num_blocks = -(-ends // self.block_tokens)
+        for i, (chunk, needed) in enumerate(zip(chunks, num_blocks.tolist(), strict=True)):
+            if len(chunk.table) != needed:
+                raise KvMismatch(f"chunk {i}: {len(chunk.table)} blocks for {ends[i]} positions")
+        blocks = np.fromiter(chain.from_iterable(chunk.table for chunk in chunks), np.intp, int(num_blocks.sum()))
+        tables = num_blocks.cumsum() - num_blocks
+        chunk_of = np.repeat(np.arange(len(chunks)), num_blocks)
+        return _Fed(starts, ends, tables, blocks, chunk_of, np.arange(len(blocks)) - tables[chunk_of])
+
+    def _check(self, fed: _Fed) -> None:
+        """Compare every slot of the contexts with the one before it, as far as that has not been done."""
+        size = self.block_tokens
+        held = np.clip(fed.starts[fed.chunk_of] - fed.ordinals * size, 0, size)  # context slots in each block
+        before = np.empty(len(held), np.uint64)
+        before[1:] = self._sums[fed.blocks[:-1], size - 1]
+        before[fed.tables] = _EMPTY
+        seams = before * MULTIPLIER + (self._tokens[fed.blocks, 0] + INCREMENT)
+        is_wrong = (held > 0) & (seams != self._sums[fed.blocks, 0])
         if is_wrong.any():
-            at = int(is_wrong.argmax())
-            i = int(np.searchsorted(window.firsts, at, side="right")) - 1
-            position = int(window.positions[at])
-            block = chunks[i].table[position // self.block_tokens]
-            raise KvMismatch(
-                f"chunk {i} (start {chunks[i].start}): position {position} in block {block} holds token "
-                f"{window.tokens[at]} and does not continue the position before it"
-            )
+            self._refuse(fed, int(is_wrong.argmax()), 0)
+        unsure = np.flatnonzero(held > self._num_chained[fed.blocks])
+        if len(unsure):
+            self._check_within(fed, unsure, held[unsure])
+
+    def _check_within(self, fed: _Fed, unsure: NDArray[np.intp], held: NDArray[np.intp]) -> None:
+        blocks = fed.blocks[unsure]
+        sums, tokens = self._sums[blocks], self._tokens[blocks]
+        continues = np.ones(sums.shape, bool)
+        continues[:, 1:] = sums[:, :-1] * MULTIPLIER + (tokens[:, 1:] + INCREMENT) == sums[:, 1:]
+        num_chained = np.where(continues.all(axis=1), self.block_tokens, continues.argmin(axis=1))
+        if (num_chained < held).any():
+            first = int((num_chained < held).argmax())
+            self._refuse(fed, int(unsure[first]), int(num_chained[first]))
+        self._num_chained[blocks] = num_chained
+
+    def _refuse(self, fed: _Fed, at: int, slot: int) -> None:
+        i, block = int(fed.chunk_of[at]), int(fed.blocks[at])
+        position = int(fed.ordinals[at]) * self.block_tokens + slot
+        raise KvMismatch(
+            f"chunk {i} (start {fed.starts[i]}): position {position} in block {block} holds token "
+            f"{self._tokens[block, slot]} and does not continue the position before it"
+        )
+
+    def _write(self, fed: _Fed, chunks: Sequence[Chunk]) -> None:
+        size = self.block_tokens
+        num_fed = fed.ends - fed.starts
+        ahead = num_fed.cumsum() - num_fed
+        total = int(num_fed.sum())
+        ids = np.fromiter(chain.from_iterable(chunk.ids for chunk in chunks), np.uint64, total)
+        positions = np.arange(total) + np.repeat(fed.starts - ahead, num_fed)
+        blocks = fed.blocks[np.repeat(fed.tables, num_fed) + positions // size]
+        last = np.maximum(fed.starts - 1, 0)
+        previous = np.where(
+            fed.starts > 0, self._sums[fed.blocks[fed.tables + last // size], last % size], np.uint64(_EMPTY)
+        )
+        slots = positions % size
+        self._tokens[blocks, slots] = ids
+        self._sums[blocks, slots] = self._chain(ids, num_fed, ahead, previous)
+        #   in a block that was written from slot `first` to slot `past`, what came after no longer continues it
+        written = np.flatnonzero((fed.ordinals + 1) * size > fed.starts[fed.chunk_of])
+        offsets = fed.ordinals[written] * size
+        first = np.maximum(fed.starts[fed.chunk_of[written]] - offsets, 0)
+        past = np.minimum(fed.ends[fed.chunk_of[written]] - offsets, size)
+        known = self._num_chained[fed.blocks[written]]
+        self._num_chained[fed.blocks[written]] = np.where(known >= first, past, known)
 
     def _chain(
         self, ids: NDArray[np.uint64], fed: NDArray[np.intp], before: NDArray[np.intp], previous: NDArray[np.uint64]

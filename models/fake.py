@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from models.checked_kv import INCREMENT, MULTIPLIER, CheckedMemory, Window, chained, powers_of
+from models.checked_kv import INCREMENT, MULTIPLIER, CheckedMemory, Rows, chained, powers_of
 from models.protocol import BlockCopy, Chunk
 
 
@@ -54,8 +54,7 @@ class FakeModel:
         Raises KvMismatch for a context that is not there.
         """
         refuse_trees(chunks)
-        window = self._memory.extend(chunks)
-        return self._rows(self._contexts(window, row_positions(chunks, window)))
+        return self._rows(self._contexts(self._memory.extend(chunks)))
 
     def rows(self, context: Sequence[int], num_rows: int) -> NDArray[np.float32]:
         """Give the logits after each of the last `num_rows` tokens of a context, from the tokens alone."""
@@ -69,13 +68,12 @@ class FakeModel:
             h = chained(h, token)
         return h
 
-    def _contexts(self, window: Window, rows: NDArray[np.intp]) -> NDArray[np.uint64]:
+    def _contexts(self, rows: Rows) -> NDArray[np.uint64]:
         """Hash the last tokens before and at each row, oldest first."""
-        h = np.full(len(rows), self.seed % 2**64, np.uint64)
+        h = np.full(len(rows.positions), self.seed % 2**64, np.uint64)
         for back in range(self.order - 1, -1, -1):
-            is_there = window.positions[rows] >= back
-            tokens = window.tokens[np.where(is_there, rows - back, 0)]
-            h = np.where(is_there, h * MULTIPLIER + (tokens + INCREMENT), h)
+            tokens = self._memory.tokens_at(rows, back)
+            h = np.where(rows.positions >= back, h * MULTIPLIER + (tokens + INCREMENT), h)
         return h
 
     def _rows(self, h: NDArray[np.uint64]) -> NDArray[np.float32]:
@@ -115,11 +113,3 @@ def refuse_trees(chunks: Sequence[Chunk]) -> None:
     for i, chunk in enumerate(chunks):
         if chunk.parents is not None:
             raise ValueError(f"chunk {i} has parents: this model takes chains only")
-
-
-def row_positions(chunks: Sequence[Chunk], window: Window) -> NDArray[np.intp]:
-    """Give the window's index of every id that a row of logits is wanted for."""
-    num_rows = np.array([chunk.num_rows for chunk in chunks], np.intp)
-    ends = window.firsts + np.array([chunk.start + len(chunk.ids) for chunk in chunks], np.intp)
-    before = num_rows.cumsum() - num_rows
-    return np.arange(int(num_rows.sum())) + np.repeat(ends - num_rows - before, num_rows)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.checked_kv import CheckedMemory, chained, checksum
-from models.fake import refuse_trees, row_positions
+from models.fake import refuse_trees
 from models.protocol import BlockCopy, Chunk
 from spec import Round, SpecError
 
@@ -99,7 +99,6 @@ class ReplayModel:
 
     def _best(self, chunks: Sequence[Chunk]) -> NDArray[np.intp]:
         refuse_trees(chunks)
-        window = self._memory.extend(chunks)
-        sums = window.sums[row_positions(chunks, window)]
+        sums = self._memory.sums_at(self._memory.extend(chunks))
         at = np.minimum(np.searchsorted(self._sums, sums), len(self._sums) - 1)
         return np.where(self._sums[at] == sums, self._next[at], _OFF_RECORD)
