@@ -1,4 +1,7 @@
-"""Every message between actors. They are values: small, frozen, tagged, serialisable; one step is a handful of them."""
+"""Every message between actors. They are values: small, frozen, tagged, serialisable; one step is a handful of them.
+
+Their parts, of which a step has many, hold no cycles and are kept out of the garbage collector's rounds.
+"""
 
 from collections.abc import Sequence
 
@@ -41,7 +44,7 @@ class Stop(Message, frozen=True):
 # scheduler to block manager, and its answers
 
 
-class Candidate(msgspec.Struct, frozen=True):
+class Candidate(msgspec.Struct, frozen=True, gc=False):
     """A sequence to admit: its context and whom it may share a prefix with."""
 
     seq: int
@@ -97,7 +100,7 @@ class ForgetAll(Message, frozen=True):
 # scheduler to model runner, and its answers
 
 
-class RoundSpec(msgspec.Struct, frozen=True):
+class RoundSpec(msgspec.Struct, frozen=True, gc=False):
     """What verification needs besides the logits: the draft, the sampling, and the generator's two numbers."""
 
     draft: list[int]
@@ -110,7 +113,7 @@ class RoundSpec(msgspec.Struct, frozen=True):
     logprobs: bool
 
 
-class Feed(msgspec.Struct, frozen=True):
+class Feed(msgspec.Struct, frozen=True, gc=False):
     """One sequence's part of a pass; without a round it is a chunk of prefill that needs no logits."""
 
     seq: int
@@ -127,7 +130,7 @@ class Step(Message, frozen=True):
     feeds: list[Feed]
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """What became of a feed: the tokens its round emits and where its generator stands now.
 
     A round that could not be verified has an `error` and no tokens.

@@ -265,14 +265,11 @@ def _feed(planned: Planned, table: list[int]) -> Feed:
     sequence = planned.sequence
     spec = None
     if planned.is_round:
-        params = sequence.params
-        #   most sampling looks at no token that came before, and then none need be carried
-        looks_back = params.has_penalties or params.min_tokens > 0
         spec = RoundSpec(
             draft=planned.draft,
-            params=params,
-            prompt=sequence.request.prompt if looks_back else (),
-            output=sequence.context[sequence.prompt_len :] if looks_back else (),
+            params=sequence.params,
+            prompt=sequence.request.prompt if sequence.looks_back else (),
+            output=sequence.context[sequence.prompt_len :] if sequence.looks_back else (),
             rng_state=sequence.rng.state,
             rng_inc=sequence.rng.inc,
             verify=sequence.request.verify,

@@ -3,6 +3,7 @@
 import click
 
 from cli.chat import chat
+from cli.collector import calm_collector
 from cli.config import config
 from cli.explore import explore
 from cli.generate import generate
@@ -16,6 +17,7 @@ from cli.sim import sim
 @click.version_option(package_name="outrider", message="%(prog)s %(version)s")
 def main() -> None:
     """Decode with many actors, speculate for speed only, and lose no block."""
+    calm_collector()
 
 
 main.add_command(sim)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from spec import Round, SpecError
 
 
-class Chunk(msgspec.Struct, frozen=True):
+class Chunk(msgspec.Struct, frozen=True, gc=False):
     """What one sequence feeds in one pass.
 
     The ids go to positions `start .. start + len(ids) - 1`; everything before `start` is already in the blocks of

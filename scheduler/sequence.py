@@ -5,7 +5,6 @@ from typing import Literal
 
 import msgspec
 
-from kvpool import blocks_for
 from scheduler.adaptive import Acceptance
 from scheduler.request import Request, num_new_tokens
 from scheduler.states import MOVES, State
@@ -32,6 +31,8 @@ class Sequence:
         "drafter",
         "is_paused",
         "last_served",
+        "looks_back",
+        "may_drop_draft",
         "num_accepted",
         "num_drafted",
         "num_preemptions",
@@ -57,6 +58,9 @@ class Sequence:
         self.room = num_new_tokens(request, max_model_len)
         self.stops = frozenset(request.eos).union(request.params.stop_token_ids)
         self.params = msgspec.structs.replace(request.params, stop_token_ids=tuple(sorted(self.stops)))
+        #   most sampling looks at no token that came before, and then none need be carried to the verifier
+        self.looks_back = self.params.has_penalties or self.params.min_tokens > 0
+        self.may_drop_draft = self.params.is_greedy or request.verify == "match"  # the text depends on no draft
         self.rng: Pcg32 = stream(request.seed, request.choice)
         self.speculative = speculative
         self.drafter: Drafter | None = None
@@ -84,11 +88,6 @@ class Sequence:
         """Tokens generated so far."""
         return len(self.context) - self.prompt_len
 
-    @property
-    def may_drop_draft(self) -> bool:
-        """The text does not depend on the drafts, so a round may go without."""
-        return self.params.is_greedy or self.request.verify == "match"
-
     def move(self, state: State) -> None:
         """Go to another state by a legal move."""
         assert state in MOVES[self.state], f"sequence {self.seq}: {self.state} -> {state}"
@@ -111,7 +110,8 @@ class Sequence:
 
     def num_new_blocks(self, num_tokens: int, block_tokens: int) -> int:
         """Blocks needed to cache `num_tokens` more positions."""
-        return blocks_for(self.cached + num_tokens, block_tokens) - blocks_for(self.cached, block_tokens)
+        #   blocks_for of the length to be, less blocks_for of the cached one
+        return self.cached // -block_tokens - (self.cached + num_tokens) // -block_tokens
 
     def give_up_cache(self) -> None:
         """Forget what was cached and planned; the tokens, the drafter and the generator stay."""

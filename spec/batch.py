@@ -12,7 +12,7 @@ from spec.params import SamplingParams
 from spec.verify import Rule, Scores, Verified, as_rows, check_round, verify_draft
 
 
-class Round(msgspec.Struct, frozen=True):
+class Round(msgspec.Struct, frozen=True, gc=False):
     """One sequence's part of a batch: the arguments of `verify_draft` but for the rows."""
 
     draft: Sequence[int]

@@ -22,8 +22,8 @@ class LookupIndex:
         self._ctx = ctx
         self._max_ngram = max_ngram
         #   n, the last start of each gram of n tokens, and what it replaced: longest first
-        self._grams: list[tuple[int, dict[bytes, int], array[int]]] = [
-            (n, {}, array("q")) for n in range(max_ngram, min_ngram - 1, -1)
+        self._grams: list[tuple[int, dict[bytes, int], list[int | None]]] = [
+            (n, {}, []) for n in range(max_ngram, min_ngram - 1, -1)
         ]
         self.strength = 0
         self._bulk_end = 0  # the grams that end here or earlier came in one pass and left no record
@@ -42,11 +42,12 @@ class LookupIndex:
         raw = ctx[first:].tobytes()
         for n, last, replaced in self._grams:
             width = n * _TOKEN
-            for start in range(max(0, old - n), new - n):
-                at = (start - first) * _TOKEN
+            start = max(0, old - n)
+            for at in range((start - first) * _TOKEN, (new - n - first) * _TOKEN, _TOKEN):
                 gram = raw[at : at + width]
-                replaced.append(last.get(gram, -1))
+                replaced.append(last.get(gram))
                 last[gram] = start
+                start += 1
 
     def _append_bulk(self, tokens: Sequence[int]) -> None:
         old = len(self._ctx)
@@ -93,7 +94,7 @@ class LookupIndex:
                 if start >= 0:
                     gram = ctx[start:].tobytes()
                     before = replaced.pop()
-                    if before < 0:
+                    if before is None:
                         del last[gram]
                     else:
                         last[gram] = before

@@ -81,7 +81,7 @@ MUTANTS = [
     mutant(
         "blind the penalties to what was emitted",
         SCHEDULING,
-        "            output=sequence.context[sequence.prompt_len :] if looks_back else (),\n",
+        "            output=sequence.context[sequence.prompt_len :] if sequence.looks_back else (),\n",
         "            output=(),\n",
         "known_failures/texts::penalties_have_their_effect_with_drafts",
     ),
@@ -123,8 +123,8 @@ MUTANTS = [
     mutant(
         "shrink drafts that a sampled text depends on",
         SEQUENCE,
-        'return self.params.is_greedy or self.request.verify == "match"',
-        "return True",
+        'self.may_drop_draft = self.params.is_greedy or request.verify == "match"',
+        "self.may_drop_draft = True",
         "scheduler/plan::a_sampled_round_keeps_its_draft_and_the_last_in_rank_gives_way",
         "scheduler/adaptive::a_draft_that_the_text_depends_on_is_never_cut",
     ),
