@@ -29,15 +29,15 @@ class Pcg32:
 
     def next_u32(self) -> int:
         """Draw an integer in `[0, 2**32)`."""
+        return int(self.next_f64() * 4294967296.0)
+
+    def next_f64(self) -> float:
+        """Draw a uniform in `[0, 1)`: one 32-bit draw over 2**32, exactly."""
         old = self.state
         self.state = (old * _MULTIPLIER + self.inc) & _MASK64
         shifted = ((old >> 18 ^ old) >> 27) & _MASK32
         turn = old >> 59
-        return (shifted >> turn | shifted << (32 - turn)) & _MASK32
-
-    def next_f64(self) -> float:
-        """Draw a uniform in `[0, 1)`: one 32-bit draw over 2**32."""
-        return self.next_u32() / 4294967296.0
+        return ((shifted >> turn | shifted << (32 - turn)) & _MASK32) / 4294967296.0
 
 
 def stream(seed: int, choice: int = 0) -> Pcg32:

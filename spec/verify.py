@@ -3,6 +3,7 @@
 Speculative sampling after Leviathan et al. 2023 (algorithm 1) and Chen et al. 2023 (algorithm 2).
 """
 
+import math
 from collections.abc import Sequence
 from typing import Literal, cast
 
@@ -121,11 +122,11 @@ def verify_draft(
     check_round(num_rows, vocab_size, draft, draft_probs, params, verify)
     state = rng.state
     try:
-        counts = TokenCounts.needed_by(params, prompt, output)
         if params.is_greedy:
-            tokens = _greedy(rows, draft, params, counts)
+            tokens = _greedy(rows, draft, params, prompt, output)
         else:
             q = None if draft_probs is None else np.asarray(draft_probs, np.float64)
+            counts = TokenCounts.needed_by(params, prompt, output)
             tokens = _sampled(rows, draft, q, params, counts, rng, verify)
     except SpecError:
         rng.state = state
@@ -138,10 +139,12 @@ def _greedy(
     rows: NDArray[np.floating],
     draft: Sequence[int],
     params: SamplingParams,
-    counts: TokenCounts,
+    prompt: Sequence[int],
+    output: Sequence[int],
 ) -> list[int]:
     if params.leaves_logits_alone:
         return _run_of_best(rows, draft)
+    counts = TokenCounts.needed_by(params, prompt, output)
     tokens: list[int] = []
     for i, row in enumerate(rows):
         best = argmax(penalise(row.astype(np.float64), params, counts))
@@ -153,9 +156,12 @@ def _greedy(
 
 
 def _run_of_best(rows: NDArray[np.floating], draft: Sequence[int]) -> list[int]:
-    tokens: list[int] = rows.argmax(axis=1).tolist()
+    best = rows.argmax(axis=1)
+    tokens: list[int] = best.tolist()
+    values: list[float] = rows[np.arange(len(best)), best].tolist()
     for i, token in enumerate(tokens):
-        check_row(rows[i], token)
+        if not math.isfinite(values[i]):
+            check_row(rows[i], token)
         if i == len(draft) or token != draft[i]:
             return tokens[: i + 1]
     raise AssertionError("the last row has no draft to agree with")
@@ -241,7 +247,9 @@ def as_rows(rows: ArrayLike) -> NDArray[np.floating]:
         raise SpecError("rows have unequal lengths: all of one length") from None
     if array.ndim != 2 or array.shape[1] == 0:
         raise SpecError(f"rows have shape {array.shape}: [m + 1, V] with V >= 1")
-    dtype = array.dtype if array.dtype in (np.float32, np.float64) else np.float64
+    if array.dtype.char in "fd" and array.flags.c_contiguous:
+        return array
+    dtype = array.dtype if array.dtype.char in "fd" else np.float64  # float32 and float64 stay as they are
     return np.ascontiguousarray(array, dtype)  # sums then run along a row alike, whoever laid the rows out
 
 
