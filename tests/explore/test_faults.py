@@ -100,6 +100,18 @@ def test_a_row_of_nan_ends_one_stream_only():
     assert outcome.coverage.ends == {"length": 3, "error": 1}
 
 
+def test_the_engine_can_be_closed_at_any_message_of_a_stream_that_fails():
+    seen = set()
+    for number in range(1, 12):
+        for order in range(12):
+            outcome = run(
+                Scenario(engine=engine(), clients=crowd()[:1], bad_rows=[0, 1], order=order, close_at_message=number)
+            )
+            assert outcome.violation is None
+            seen |= outcome.coverage.pairs.keys()
+    assert "failed Stop" in seen  # rarer than most: a campaign of thousands may miss it
+
+
 # by rate, in a simulation
 
 
