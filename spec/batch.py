@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from spec.distribution import Generator, Row, check_row, normalized_exp
+from spec.distribution import Generator, Row, check_row
 from spec.errors import SpecError
 from spec.params import SamplingParams
 from spec.verify import Rule, Scores, Verified, as_rows, check_round, verify_draft
@@ -119,54 +119,57 @@ def _draw(
     tokens: list[list[int]],
 ) -> None:
     """Take position after position, at each all the rounds that have come so far."""
-    live = sampled
+    drafts = [rounds[i].draft for i in sampled]
+    draws = [rounds[i].rng.next_f64 for i in sampled]
+    is_match = [rounds[i].verify == "match" for i in sampled]
+    live = list(range(len(sampled)))
     position = 0
     while live:
-        at = [firsts[i] + position for i in live]
-        laws = _laws(rows[at], [rounds[i].params.temperature for i in live])
-        drafts = [rounds[i].draft[position] if position < len(rounds[i].draft) else 0 for i in live]
-        p_drafted: list[float] = laws[np.arange(len(live)), drafts].tolist()
-        picks: list[int] = []  # the rows of `laws` that a token is picked from,
+        at = [firsts[sampled[j]] + position for j in live]
+        x = _exponentials(rows[at], [rounds[sampled[j]].params.temperature for j in live])
+        mass = x.sum(axis=1)
+        drafted = [drafts[j][position] if position < len(drafts[j]) else -1 for j in live]
+        p_drafted: list[float] = (x[np.arange(len(live)), drafted] / mass).tolist()
+        picks: list[int] = []  # the rows of `x` that a token is picked from,
         uniforms: list[float] = []  # with what,
         rejected: list[int] = []  # and which of the picks must not be the drafted token
         accepted: list[int] = []
-        for row, i in enumerate(live):
-            round_ = rounds[i]
-            if position == len(round_.draft) or round_.verify == "match":
+        for row, j in enumerate(live):
+            if drafted[row] < 0 or is_match[j]:
                 picks.append(row)
-                uniforms.append(round_.rng.next_f64())
+                uniforms.append(draws[j]())
                 continue
-            u_accept, u_resample = round_.rng.next_f64(), round_.rng.next_f64()
+            u_accept, u_resample = draws[j](), draws[j]()
             if u_accept < p_drafted[row]:
-                tokens[i].append(drafts[row])
-                accepted.append(i)
+                tokens[sampled[j]].append(drafted[row])
+                accepted.append(j)
                 continue
             rejected.append(len(picks))
             picks.append(row)
             uniforms.append(u_resample)
-        for row, token in zip(
-            picks, _pick(_residuals(laws[picks], rejected, [drafts[row] for row in picks]), uniforms), strict=True
-        ):
-            i = live[row]
-            round_ = rounds[i]
-            tokens[i].append(token)
-            if round_.verify == "match" and position < len(round_.draft) and token == round_.draft[position]:
-                accepted.append(i)
+        if picks:
+            laws = _residuals(x[picks] / mass[picks, None], rejected, [drafted[row] for row in picks])
+            for row, token in zip(picks, _pick(laws, uniforms), strict=True):
+                j = live[row]
+                tokens[sampled[j]].append(token)
+                if is_match[j] and token == drafted[row]:
+                    accepted.append(j)
         live = accepted
         position += 1
 
 
-def _laws(rows: NDArray[np.floating], temperatures: list[float]) -> Row:
-    x = rows.astype(np.float64)
-    best = x.max(axis=1)
+def _exponentials(rows: NDArray[np.floating], temperatures: list[float]) -> Row:
+    """Give the laws of raw rows before they are normalised."""
+    best = rows.max(axis=1)
     if not np.isfinite(best).all():
-        for row in x:
+        for row in rows:
             check_row(row, int(row.argmax()))
+    x = rows.astype(np.float64)
     x -= best[:, None]
     if any(t != 1 for t in temperatures):
         with np.errstate(over="ignore"):
             x /= np.array(temperatures)[:, None]  # dividing by 1 changes no bit
-    return normalized_exp(x)
+    return np.exp(x, out=x)
 
 
 def _residuals(laws: Row, rejected: list[int], drafts: list[int]) -> Row:
@@ -186,8 +189,6 @@ def _residuals(laws: Row, rejected: list[int], drafts: list[int]) -> Row:
 
 
 def _pick(laws: Row, uniforms: list[float]) -> list[int]:
-    if not uniforms:
-        return []
     tokens = (np.cumsum(laws, axis=1) <= np.array(uniforms)[:, None]).sum(axis=1)
     for j in np.flatnonzero(tokens == laws.shape[1]):
         tokens[j] = np.flatnonzero(laws[j])[-1]
