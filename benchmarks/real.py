@@ -111,7 +111,7 @@ class LlamaCpp:
 
 
 def main() -> None:
-    """Measure and print; `--quick` is one round."""
+    """Measure and print. `--quick` is one round; naming a kernel ("numpy") leaves out all else."""
     try:
         file = open_model(NAME)
     except (FileNotFoundError, ImportError) as error:
@@ -120,24 +120,23 @@ def main() -> None:
     num_rounds = 1 if "--quick" in sys.argv else 5
     config = file.config()
     weights = file.weights(config)
-    kernels = ["numba"] if importlib.util.find_spec("numba") else []
+    named = [kernel for kernel in ("numba", "numpy") if kernel in sys.argv]
+    kernels = named or (["numba"] if importlib.util.find_spec("numba") else ["numpy"])
     ways: dict[str, Callable[[str], float]] = {}
-    for kernel in [*kernels, "numpy"]:
+    for kernel in kernels:
         ours = Ours(build_llama(config, weights, kernel), file.tokenizer())
         costs = ", ".join(
             f"{rows}: {s / ours.cost.seconds[0]:.2f}" for rows, s in zip(ROWS, ours.cost.seconds, strict=True)
         )
         print(f"{kernel}: a row takes {ours.cost.seconds[0] * 1e3:.1f} ms; passes by rows, in rows: {costs}")
         ways |= _ways(kernel, ours)
-        if kernel == "numba":
-            batched = ours
-    if importlib.util.find_spec("llama_cpp"):
+    if importlib.util.find_spec("llama_cpp") and not named:
         llama_cpp = LlamaCpp()
         for k in (0, 4, 7, 10):
             ways[f"llama-cpp-python, {f'lookup {k}' if k else 'plain'}"] = lambda name, k=k: llama_cpp.generate(name, k)
     _table(ways, num_rounds)
-    if kernels:
-        _throughput(batched)
+    if kernels == ["numba"]:
+        _throughput(ours)
 
 
 def _ways(kernel: str, ours: Ours) -> dict[str, Callable[[str], float]]:

@@ -145,8 +145,8 @@ MUTANTS = [
         ("batch",),
         {
             "draw u_resample before u_accept in a batch": (
-                "u_accept, u_resample = round_",
-                "u_resample, u_accept = round_",
+                "u_accept, u_resample = draws",
+                "u_resample, u_accept = draws",
             ),
             "resample from p in a batch": ("    if not rejected:\n", "    if rejected or not rejected:\n"),
             "move generators in a batch that fails": ("            round_.rng.state = state\n", "            pass\n"),
@@ -202,7 +202,10 @@ MUTANTS = [
         "loop.py",
         ("generate", "known_failures"),
         {
-            "keep the KV of rejected drafts": ("target.truncate(len(prompt) + len(output) - 1 if output else 0)", "pass"),
+            "keep the KV of rejected drafts": (
+                "target.truncate(len(prompt) + len(output) - 1 if output else 0)",
+                "pass",
+            ),
             "leave the drafts long near max_new": (
                 "drafter.propose(min(cfg.k, room - len(output) - 1))",
                 "drafter.propose(cfg.k)",
