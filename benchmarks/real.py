@@ -24,30 +24,81 @@ NAME = "smollm2-135m"
 NUM_TOKENS = 128
 GREEDY = SamplingParams(temperature=0)
 
-JSON_EDIT = """Change the port of "billing" to 9443 and give back the whole JSON.
-{"services": [
-  {"name": "gateway", "host": "gw-1.internal", "port": 8080, "replicas": 3, "up": true, "tags": ["edge", "public"]},
-  {"name": "billing", "host": "bill-2.internal", "port": 8443, "replicas": 2, "up": true, "tags": ["payments"]},
-  {"name": "search", "host": "idx-7.internal", "port": 9200, "replicas": 5, "up": false, "tags": ["index", "slow"]},
-  {"name": "mailer", "host": "smtp-1.internal", "port": 2525, "replicas": 1, "up": true, "tags": ["batch"]}
-]}"""
+JSON_EDIT = """The configuration file:
+```json
+{
+  "services": [
+    {
+      "name": "gateway",
+      "host": "gw-1.internal",
+      "port": 8080,
+      "replicas": 3,
+      "tags": ["edge", "public"]
+    },
+    {
+      "name": "billing",
+      "host": "bill-2.internal",
+      "port": 8443,
+      "replicas": 2,
+      "tags": ["payments"]
+    },
+    {
+      "name": "search",
+      "host": "idx-7.internal",
+      "port": 9200,
+      "replicas": 5,
+      "tags": ["index", "slow"]
+    },
+    {
+      "name": "mailer",
+      "host": "smtp-1.internal",
+      "port": 2525,
+      "replicas": 1,
+      "tags": ["batch"]
+    }
+  ]
+}
+```
 
-CODE_EDIT = """Rename the variable total to amount in this function and give back the whole function.
+The same file with the port of "billing" set to 9443:
+```json
+"""
+
+CODE_EDIT = """The module as it is:
+```python
 def invoice(lines, rate, discount):
+    \"\"\"Give the total of an invoice.\"\"\"
     total = 0
     for line in lines:
-        total += line.price * line.quantity
-    if discount:
-        total -= total * discount
-    total += total * rate
-    print("total before rounding", total)
-    total = round(total, 2)
-    return total
+        total = total + line.price * line.quantity
+    if discount > 0:
+        total = total - total * discount
+    total = total + total * rate
+    if total < 0:
+        raise ValueError("the total is negative")
+    return round(total, 2)
+
+
+def refund(lines, rate, discount):
+    \"\"\"Give what a customer gets back.\"\"\"
+    total = 0
+    for line in lines:
+        total = total - line.price * line.quantity
+    return round(total, 2)
+```
+
+The same module, with 0.2 as the default of rate:
+```python
 """
 
 PROSE = "Write a short story about a lighthouse keeper who finds a letter on the beach after a storm."
 
-PROMPTS = {"JSON edit": JSON_EDIT, "code edit": CODE_EDIT, "open prose": PROSE}
+#   the edits are continued as they stand, the story is asked for in the chat template
+PROMPTS = {
+    "JSON edit": JSON_EDIT,
+    "code edit": CODE_EDIT,
+    "open prose": f"<|im_start|>user\n{PROSE}<|im_end|>\n<|im_start|>assistant\n",
+}
 
 
 class Ours:
@@ -55,7 +106,7 @@ class Ours:
 
     def __init__(self, model: Model, tokenizer: Tokenizer) -> None:
         self.model = model
-        self.prompts = {name: tokenizer.chat([{"role": "user", "content": text}]) for name, text in PROMPTS.items()}
+        self.prompts = {name: tokenizer.encode(text, parse_special=True) for name, text in PROMPTS.items()}
         self.cost = PassCost(ROWS, tuple(measure_pass(model, time.perf_counter, repeat=15)))
 
     def generate(self, name: str, speculative: SpecConfig, *, is_adaptive: bool, num_at_once: int = 1) -> float:
@@ -100,8 +151,7 @@ class LlamaCpp:
         llm = self.llm
         llm.draft_model = LlamaPromptLookupDecoding(num_pred_tokens=num_drafted) if num_drafted else None
         llm.reset()
-        prompt = f"<|im_start|>user\n{PROMPTS[name]}<|im_end|>\n<|im_start|>assistant\n"
-        ids = llm.tokenize(prompt.encode(), add_bos=False, special=True)
+        ids = llm.tokenize(PROMPTS[name].encode(), add_bos=False, special=True)
         tokens = llm.generate(ids, temp=0.0, top_k=1, repeat_penalty=1.0)
         next(tokens)
         start_s = time.perf_counter()

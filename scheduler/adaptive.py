@@ -12,7 +12,8 @@ import numpy as np
 
 from scheduler.errors import refuse
 
-_MEMORY = 0.08  # weight of the newest trial
+_LEAST_GAIN = 1.05  # what drafts must promise: the estimates are rough, and rows cost more than their arithmetic
+_SHORTEST_MEMORY, _LONGEST_MEMORY = 3, 24  # trials an estimate rests on: few at first, so that it moves fast
 
 
 class PassCost(msgspec.Struct, frozen=True):
@@ -48,29 +49,29 @@ class PassCost(msgspec.Struct, frozen=True):
 class Acceptance:
     """How often drafts have come true: the first token of one, and a later one whose forerunners did.
 
-    Kept apart by the strength of the match a draft came from: a long n-gram is worth more than a short one.
+    Kept apart by the strength of the match a draft came from: a long n-gram is worth more than a short one. What is
+    not known yet of a sequence is taken from what is known of all (`of_all`), and at the very start from a guess that
+    does not bet on short matches.
     """
 
     __slots__ = ("_first", "_later", "_of_all")
 
     def __init__(self, of_all: "Acceptance | None" = None) -> None:
         self._of_all = of_all
-        self._first: dict[int, float] = {}
-        self._later: dict[int, float] = {}
+        self._first: dict[int, _Rate] = {}
+        self._later: dict[int, _Rate] = {}
 
     def first(self, strength: int) -> float:
         """Estimate the chance that a draft's first token is accepted."""
-        known = self._first.get(strength)
-        if known is not None:
-            return known
-        return 0.5 if self._of_all is None else self._of_all.first(strength)
+        if strength in self._first:
+            return self._first[strength].value
+        return 1 - 0.85**strength if self._of_all is None else self._of_all.first(strength)
 
     def later(self, strength: int) -> float:
         """Estimate the chance of a later token whose forerunners were accepted."""
-        known = self._later.get(strength)
-        if known is not None:
-            return known
-        return 0.7 if self._of_all is None else self._of_all.later(strength)
+        if strength in self._later:
+            return self._later[strength].value
+        return 1 - 0.6**strength if self._of_all is None else self._of_all.later(strength)
 
     def chances(self, strength: int, num_drafted: int) -> list[float]:
         """Estimate, for each token of a draft, the chance that its round emits it."""
@@ -80,26 +81,35 @@ class Acceptance:
     def learn(self, strength: int, draft: Sequence[int], emitted: Sequence[int]) -> None:
         """Compare what was proposed, fed or not, with what was emitted, as far as both go."""
         for i, (drafted, token) in enumerate(zip(draft, emitted, strict=False)):
-            is_true = drafted == token
-            if i == 0:
-                self._first[strength] = _moved(self.first(strength), is_true)
-            else:
-                self._later[strength] = _moved(self.later(strength), is_true)
-            if not is_true:
+            rates, guess = (self._first, self.first) if i == 0 else (self._later, self.later)
+            if strength not in rates:
+                rates[strength] = _Rate(guess(strength))
+            rates[strength].learn(drafted == token)
+            if drafted != token:
                 break
         if self._of_all is not None:
             self._of_all.learn(strength, draft, emitted)
 
 
-def _moved(rate: float, is_true: bool) -> float:
-    return rate + _MEMORY * (is_true - rate)
+class _Rate:
+    """A running share of trials that succeeded, forgetting the old."""
+
+    __slots__ = ("_num_trials", "value")
+
+    def __init__(self, guess: float) -> None:
+        self.value = guess
+        self._num_trials = _SHORTEST_MEMORY
+
+    def learn(self, is_success: bool) -> None:
+        self._num_trials = min(self._num_trials + 1, _LONGEST_MEMORY)
+        self.value += (is_success - self.value) / self._num_trials
 
 
 def share_rows(cost: PassCost, num_rows: int, num_sure: int, chances: Sequence[Sequence[float]]) -> list[int]:
     """Say how many drafted tokens each draft may feed, to get the most expected tokens per second from the pass.
 
     It feeds `num_rows` rows and emits `num_sure` tokens in any case. `chances[i][j]` is the chance that token `j` of
-    draft `i` is emitted by its round, not rising in `j`. Rows go where they gain most; none, where none pays.
+    draft `i` is emitted by its round, not rising in `j`. Rows go where they gain most; none, where they promise little.
     """
     gains = sorted((-chance, i) for i, draft in enumerate(chances) for chance in draft)
     costs = cost.of(num_rows + len(gains))
@@ -110,6 +120,8 @@ def share_rows(cost: PassCost, num_rows: int, num_sure: int, chances: Sequence[S
         speed = expected / costs[num_rows + n]
         if speed > best_speed:
             best, best_speed = n, speed
+    if best_speed < _LEAST_GAIN * num_sure / costs[num_rows]:
+        best = 0
     shares = [0] * len(chances)
     for _, i in gains[:best]:
         shares[i] += 1
