@@ -38,7 +38,8 @@ def _letters(monkeypatch):
 @pytest.mark.usefixtures("_letters")
 @pytest.mark.parametrize("options", [[], ["--fixed"], ["--draft", "ngram", "--k", "3"], ["--temperature", "0.7"]])
 def test_generate_gives_the_same_text_with_drafts_and_without(options):
-    result = CliRunner().invoke(main, ["generate", "abcabc", "--max-tokens", "40", "--ignore-eos", "--compare", *options])
+    command = ["generate", "abcabc", "--max-tokens", "40", "--ignore-eos", "--compare", *options]
+    result = CliRunner().invoke(main, command)
     assert result.exit_code == 0, result.output
     assert "the text is the same, token for token" in result.stderr
     assert "0 held" in result.stderr
