@@ -1,9 +1,9 @@
-"""Run every benchmark, or those named: `python -m benchmarks [spec kvpool engine ...]`."""
+"""Run every benchmark, or those named: `python -m benchmarks [spec kvpool engine llama real]`."""
 
 import importlib
 import sys
 
-SUITES = ("spec", "kvpool", "engine", "llama")
+SUITES = ("spec", "kvpool", "engine", "llama", "real")
 
 
 def main() -> None:
