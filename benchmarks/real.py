@@ -1,4 +1,4 @@
-"""What speculation gains on a real model: two edits and open prose, plain, fixed and adaptive, beside llama.cpp.
+"""What speculation gains on a real model: two edits and open prose, plain, fixed and adaptive; and in other programs.
 
 Every run generates NUM_TOKENS greedy tokens, whatever they are. The ways take turns within each round of the
 measurement, and a figure is the median of its rounds; log-probabilities are off, as others do not compute them.
@@ -160,6 +160,41 @@ class LlamaCpp:
         return (NUM_TOKENS - 1) / (time.perf_counter() - start_s)
 
 
+class Transformers:
+    """The transformers library on the same file, de-quantised, with its prompt lookup."""
+
+    def __init__(self, tokenizer: Tokenizer, dtype: str) -> None:
+        import torch  # noqa: PLC0415  (not everybody has it)
+        from transformers import AutoModelForCausalLM  # noqa: PLC0415
+
+        path = locate(NAME)
+        self.model = AutoModelForCausalLM.from_pretrained(
+            str(path.parent), gguf_file=path.name, dtype=getattr(torch, dtype)
+        )
+        self.prompts = {
+            name: torch.tensor([tokenizer.encode(text, parse_special=True)]) for name, text in PROMPTS.items()
+        }
+
+    def generate(self, name: str, num_drafted: int) -> float:
+        """Tokens a second, prefill apart: a run of one token is taken off."""
+        return (NUM_TOKENS - 1) / (self._seconds(name, num_drafted, NUM_TOKENS) - self._seconds(name, 0, 1))
+
+    def _seconds(self, name: str, num_drafted: int, num_tokens: int) -> float:
+        options = {"prompt_lookup_num_tokens": num_drafted} if num_drafted else {}
+        ids = self.prompts[name]
+        start_s = time.perf_counter()
+        self.model.generate(
+            ids,
+            attention_mask=ids * 0 + 1,
+            do_sample=False,
+            min_new_tokens=num_tokens,
+            max_new_tokens=num_tokens,
+            pad_token_id=0,
+            **options,
+        )
+        return time.perf_counter() - start_s
+
+
 def main() -> None:
     """Measure and print. `--quick` is one round; naming a kernel ("numpy") leaves out all else."""
     try:
@@ -184,6 +219,12 @@ def main() -> None:
         llama_cpp = LlamaCpp()
         for k in (0, 4, 7, 10):
             ways[f"llama-cpp-python, {f'lookup {k}' if k else 'plain'}"] = lambda name, k=k: llama_cpp.generate(name, k)
+    if importlib.util.find_spec("transformers") and not named:
+        for dtype in ("float32", "bfloat16"):
+            peer = Transformers(file.tokenizer(), dtype)
+            for k in (0, 10):
+                way = f"transformers {dtype}, {f'lookup {k}' if k else 'plain'}"
+                ways[way] = lambda name, peer=peer, k=k: peer.generate(name, k)
     _table(ways, num_rounds)
     if kernels == ["numba"]:
         _throughput(ours)
