@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from models.protocol import Chunk, Model
 
-ROWS = (1, 2, 3, 5, 9, 17)
+ROWS = (1, 2, 3, 5, 9, 17, 33)
 
 
 def measure_pass(
