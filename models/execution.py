@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from models.protocol import Chunk, Emission, Model, SelfVerifyingModel
-from spec import Round, SpecError, verify_batch, verify_draft
+from spec import Round, SpecError, verify_batch, verify_round
 
 
 def execute(model: Model, chunks: Sequence[Chunk], rounds: Sequence[Round]) -> list[Emission | SpecError]:
@@ -26,18 +26,7 @@ def execute(model: Model, chunks: Sequence[Chunk], rounds: Sequence[Round]) -> l
         own = rows[at : at + len(round_.draft) + 1]
         at += len(own)
         try:
-            results.append(
-                verify_draft(
-                    own,
-                    round_.draft,
-                    round_.draft_probs,
-                    round_.params,
-                    round_.prompt,
-                    round_.output,
-                    round_.rng,
-                    verify=round_.verify,
-                )
-            )
+            results.append(verify_round(own, round_))
         except SpecError as error:
             results.append(error)
     return results

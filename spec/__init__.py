@@ -3,7 +3,7 @@
 Pure: no clock, no I/O, no global state; all randomness comes in as a generator.
 """
 
-from spec.batch import Round, verify_batch
+from spec.batch import Round, verify_batch, verify_round
 from spec.distribution import apply_penalties, argmax, dense_distribution, sample, sample_dense
 from spec.drafter import Drafter
 from spec.drafts import ngram_draft, prompt_lookup, propose
@@ -43,4 +43,5 @@ __all__ = [
     "stream",
     "verify_batch",
     "verify_draft",
+    "verify_round",
 ]

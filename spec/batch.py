@@ -45,7 +45,8 @@ def verify_batch(rows: NDArray[np.floating], rounds: Sequence[Round]) -> list[Ve
             elif is_plain and params.leaves_tail_alone:
                 sampled.append(i)
             else:
-                tokens[i] = _alone(rows, firsts[i], round_)
+                own = rows[firsts[i] : firsts[i] + len(round_.draft) + 1]
+                tokens[i] = verify_round(own, round_).tokens
         if greedy:
             _take_best(rows, rounds, firsts, greedy, tokens)
         if sampled:
@@ -73,9 +74,10 @@ def _first_rows(rows: NDArray[np.floating], rounds: Sequence[Round]) -> list[int
     return firsts
 
 
-def _alone(rows: NDArray[np.floating], first: int, round_: Round) -> list[int]:
+def verify_round(rows: NDArray[np.floating], round_: Round) -> Verified:
+    """Verify one round against its own rows, float `[m + 1, V]`: `verify_draft` by another name."""
     return verify_draft(
-        rows[first : first + len(round_.draft) + 1],
+        rows,
         round_.draft,
         round_.draft_probs,
         round_.params,
@@ -83,7 +85,7 @@ def _alone(rows: NDArray[np.floating], first: int, round_: Round) -> list[int]:
         round_.output,
         round_.rng,
         verify=round_.verify,
-    ).tokens
+    )
 
 
 def _take_best(
