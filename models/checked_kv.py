@@ -184,6 +184,40 @@ class CheckedMemory:
             self._inverses = powers_of(np.uint64(pow(_MULTIPLIER, -1, 1 << 64)), count)
 
 
+class CheckedModel:
+    """What the models over this memory have in common: everything of a `Model` but the pass."""
+
+    def __init__(self, vocab_size: int, max_model_len: int) -> None:
+        self._vocab_size = vocab_size
+        self._max_model_len = max_model_len
+        self._memory = CheckedMemory(0, 1)
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids are in `[0, vocab_size)`."""
+        return self._vocab_size
+
+    @property
+    def max_model_len(self) -> int:
+        """Positions a sequence can have in the cache."""
+        return self._max_model_len
+
+    def bind(self, num_blocks: int, block_tokens: int) -> None:
+        """Take fresh memory."""
+        self._memory = CheckedMemory(num_blocks, block_tokens)
+
+    def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
+        """Carry out the copies, in order."""
+        self._memory.copy_blocks(copies)
+
+    def _feed(self, chunks: Sequence[Chunk]) -> Rows:
+        """Check the contexts and write the fed ids. Raises ValueError for a token tree."""
+        for i, chunk in enumerate(chunks):
+            if chunk.parents is not None:
+                raise ValueError(f"chunk {i} has parents: this model takes chains only")
+        return self._memory.extend(chunks)
+
+
 def checksum(tokens: Sequence[int]) -> int:
     """Give the checksum in the last slot of a sequence of these tokens."""
     h = _EMPTY

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from models.checked_kv import INCREMENT, MULTIPLIER, CheckedMemory, Rows, chained, powers_of
-from models.protocol import BlockCopy, Chunk
+from models.checked_kv import INCREMENT, MULTIPLIER, CheckedModel, Rows, chained, powers_of
+from models.protocol import Chunk
 
 
-class FakeModel:
+class FakeModel(CheckedModel):
     """Logits drawn from PCG32 streams that the last `order` tokens of the context select.
 
     `row(context)`: `h = seed`, then `h = h * M + t + c` modulo 2**64 for each of the last `order` tokens; logit `i` is
@@ -20,41 +20,20 @@ class FakeModel:
     def __init__(self, seed: int, vocab: int, order: int, sharp: float, max_model_len: int = 1 << 20) -> None:
         if vocab < 1 or order < 1:
             raise ValueError(f"vocab is {vocab} and order {order}: integers >= 1")
+        super().__init__(vocab, max_model_len)
         self.seed = seed
         self.order = order
         self.sharp = sharp
-        self._vocab_size = vocab
-        self._max_model_len = max_model_len
-        self._memory = CheckedMemory(0, 1)
         #   state number i of a stream that starts at s:  jumps[i] * s + offsets[i]
         self._jumps = powers_of(MULTIPLIER, vocab)
         self._offsets = np.concatenate(([np.uint64(0)], np.cumsum(self._jumps)[:-1]))
-
-    @property
-    def vocab_size(self) -> int:
-        """Ids are in `[0, vocab_size)`."""
-        return self._vocab_size
-
-    @property
-    def max_model_len(self) -> int:
-        """Positions a sequence can have in the cache."""
-        return self._max_model_len
-
-    def bind(self, num_blocks: int, block_tokens: int) -> None:
-        """Take fresh memory."""
-        self._memory = CheckedMemory(num_blocks, block_tokens)
-
-    def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
-        """Carry out the copies, in order."""
-        self._memory.copy_blocks(copies)
 
     def forward(self, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
         """Write the fed ids; logits float32 `[sum(num_rows), vocab]`.
 
         Raises KvMismatch for a context that is not there.
         """
-        refuse_trees(chunks)
-        return self._rows(self._contexts(self._memory.extend(chunks)))
+        return self._rows(self._contexts(self._feed(chunks)))
 
     def rows(self, context: Sequence[int], num_rows: int) -> NDArray[np.float32]:
         """Give the logits after each of the last `num_rows` tokens of a context, from the tokens alone."""
@@ -106,10 +85,3 @@ class FakeTarget:
     def truncate(self, length: int) -> None:
         """Forget all but the first `length` tokens."""
         del self._context[length:]
-
-
-def refuse_trees(chunks: Sequence[Chunk]) -> None:
-    """Raise ValueError for a token tree: a model of chains only."""
-    for i, chunk in enumerate(chunks):
-        if chunk.parents is not None:
-            raise ValueError(f"chunk {i} has parents: this model takes chains only")

@@ -6,9 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.checked_kv import CheckedMemory, chained, checksum
-from models.fake import refuse_trees
-from models.protocol import BlockCopy, Chunk
+from models.checked_kv import CheckedModel, chained, checksum
+from models.protocol import Chunk
 from spec import Round, SpecError
 
 _OFF_RECORD = 0  # what comes after a context that no record has
@@ -21,7 +20,7 @@ class Recited(NamedTuple):
     logprobs: list[float]
 
 
-class ReplayModel:
+class ReplayModel(CheckedModel):
     """Recorded prompts and completions, found by the checksum of the context; `eos` follows a completion's end.
 
     Verification needs no logits: it compares drafted tokens with the recorded ones, so a pass is cheap at any
@@ -35,9 +34,7 @@ class ReplayModel:
         eos: int,
         max_model_len: int = 1 << 20,
     ) -> None:
-        self._vocab_size = vocab_size
-        self._max_model_len = max_model_len
-        self._memory = CheckedMemory(0, 1)
+        super().__init__(vocab_size, max_model_len)
         following: dict[int, int] = {}
         for i, (prompt, completion) in enumerate(records):
             h = checksum(prompt)
@@ -49,24 +46,6 @@ class ReplayModel:
                 h = chained(h, token)
         self._sums = np.array(sorted(following), np.uint64)
         self._next = np.array([following[h] for h in sorted(following)], np.intp)
-
-    @property
-    def vocab_size(self) -> int:
-        """Ids are in `[0, vocab_size)`."""
-        return self._vocab_size
-
-    @property
-    def max_model_len(self) -> int:
-        """Positions a sequence can have in the cache."""
-        return self._max_model_len
-
-    def bind(self, num_blocks: int, block_tokens: int) -> None:
-        """Take fresh memory."""
-        self._memory = CheckedMemory(num_blocks, block_tokens)
-
-    def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
-        """Carry out the copies, in order."""
-        self._memory.copy_blocks(copies)
 
     def forward(self, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
         """Write the fed ids; one-hot rows float32 `[sum(num_rows), vocab_size]`."""
@@ -98,7 +77,6 @@ class ReplayModel:
         return recited
 
     def _best(self, chunks: Sequence[Chunk]) -> NDArray[np.intp]:
-        refuse_trees(chunks)
-        sums = self._memory.sums_at(self._memory.extend(chunks))
+        sums = self._memory.sums_at(self._feed(chunks))
         at = np.minimum(np.searchsorted(self._sums, sums), len(self._sums) - 1)
         return np.where(self._sums[at] == sums, self._next[at], _OFF_RECORD)
