@@ -37,7 +37,7 @@ _LEFT_OUT: dict[type, frozenset[str]] = {
     Watch: frozenset({"coverage", "num_messages", "num_callbacks", "_mark", "_log", "_note", "_sequences"}),
     SchedulerActor: frozenset({"counters"}),
     BlockManager: frozenset({"num_checks"}),
-    Scheduler: frozenset({"num_plans", "num_preemptions"}),
+    Scheduler: frozenset({"num_preemptions"}),
     Sequence: frozenset({"last_served", "drafter", "num_preemptions", "num_rounds", "num_drafted", "num_accepted"}),
     Step: frozenset({"number"}),
     StepDone: frozenset({"number"}),
