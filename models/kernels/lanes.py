@@ -18,7 +18,7 @@ numba: Any = need("numba", "fast")
 extending: Any = need("numba.extending", "fast")
 cgutils: Any = need("numba.core.cgutils", "fast")
 
-I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+I8, I32, I64 = (ir.IntType(bits) for bits in (8, 32, 64))
 F16, F32 = ir.HalfType(), ir.FloatType()
 FLOATS, INTS = ir.VectorType(F32, LANES), ir.VectorType(I32, LANES)
 

@@ -26,10 +26,6 @@ MESSAGES = (
     "Settled",
     "ForgetAll",
 )
-STAGES = ("between", "Admit", "Reserve", "Step", "Settle", "ForgetAll")
-"""What the scheduler is waiting for an answer to; `between` when it waits for none."""
-
-LIVE = (State.WAITING, State.PREFILL, State.DECODE, State.PREEMPTED)
 ENDED = (State.FINISHED, State.CANCELLED, State.FAILED)
 
 
