@@ -10,7 +10,7 @@ from spec.drafts import ngram_draft, prompt_lookup, propose
 from spec.errors import SpecError
 from spec.loop import BoundedTarget, Generated, SpecStats, Target, generate, generate_stream
 from spec.params import MAX_DRAFT_TOKENS, Draft, SamplingParams, SpecConfig
-from spec.rng import Pcg32, stream
+from spec.rng import Pcg32, draft_stream, stream
 from spec.verify import Rule, Verified, residual, speculative_step, verify_draft
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "apply_penalties",
     "argmax",
     "dense_distribution",
+    "draft_stream",
     "generate",
     "generate_stream",
     "ngram_draft",

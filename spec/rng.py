@@ -40,14 +40,38 @@ class Pcg32:
         return ((shifted >> turn | shifted << (32 - turn)) & _MASK32) / 4294967296.0
 
 
+def mix64(x: int) -> int:
+    """Scramble 64 bits: SplitMix64's output function of `x` (Steele, Lea and Flood 2014)."""
+    z = (x + 0x9E3779B97F4A7C15) & _MASK64
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & _MASK64
+    z = (z ^ z >> 27) * 0x94D049BB133111EB & _MASK64
+    return z ^ z >> 31
+
+
 def stream(seed: int, choice: int = 0) -> Pcg32:
     """Give the target's generator of completion number `choice` of a request.
 
-    A stochastic draft draws from `Pcg32(seed, 2 * choice + 1)`, so what it draws never moves this stream.
     Raises SpecError for a seed that is not an unsigned 64-bit integer or a negative choice.
+    """
+    return _lane(seed, choice, 0)
+
+
+def draft_stream(seed: int, choice: int = 0) -> Pcg32:
+    """Give the generator that a stochastic draft draws from: what it draws never moves that of `stream`.
+
+    Raises SpecError like `stream`.
+    """
+    return _lane(seed, choice, 1)
+
+
+def _lane(seed: int, choice: int, offset: int) -> Pcg32:
+    """Give lane `2 * choice + offset`.
+
+    Two PCG streams of one seed differ by a constant, whatever the seed: lanes past the first scramble theirs.
     """
     if not 0 <= seed <= _MASK64:
         raise refuse("seed", seed, "an integer in [0, 2**64)")
     if choice < 0:
         raise refuse("choice", choice, "an integer >= 0")
-    return Pcg32(seed, 2 * choice)
+    lane = 2 * choice + offset
+    return Pcg32(mix64((mix64(seed) + lane) & _MASK64) if lane else seed, lane)

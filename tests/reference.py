@@ -52,8 +52,21 @@ class Pcg32:
         return self.next_u32() / 2**32
 
 
+def splitmix_output(x):
+    z = (x + 0x9E3779B97F4A7C15) & MASK64
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK64
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK64
+    return z ^ (z >> 31)
+
+
+def lane(seed, number):
+    if number == 0:
+        return Pcg32(seed, 0)
+    return Pcg32(splitmix_output((splitmix_output(seed) + number) & MASK64), number)
+
+
 def stream(seed, choice=0):
-    return Pcg32(seed, 2 * choice)
+    return lane(seed, 2 * choice)
 
 
 # ------------ from a row to a distribution

@@ -193,9 +193,13 @@ MUTANTS = [
     ),
     *mistakes(
         "rng.py",
-        ("distribution",),
+        ("lanes",),
         {
-            "give the draft's stream to a choice": ("return Pcg32(seed, 2 * choice)", "return Pcg32(seed, choice)"),
+            "give the draft's stream to a choice": ("lane = 2 * choice + offset", "lane = choice + offset"),
+            "tell lanes apart by their increment alone": (
+                "Pcg32(mix64((mix64(seed) + lane) & _MASK64) if lane else seed, lane)",
+                "Pcg32(seed, lane)",
+            ),
         },
     ),
     *mistakes(

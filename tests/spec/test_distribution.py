@@ -102,16 +102,6 @@ def test_sampling_draws_once_and_greedy_never():
     assert rng.state == again.state
 
 
-def test_streams_of_choices_and_of_drafts_are_apart():
-    draws = {tuple(rng.next_u32() for _ in range(4)) for rng in [Pcg32(9, seq) for seq in range(8)]}
-    assert len(draws) == 8
-    assert [stream(9, 3).next_u32()] == [Pcg32(9, 6).next_u32()]
-    for seed, choice in [(-1, 0), (2**64, 0), (1, -1)]:
-        with pytest.raises(SpecError):
-            stream(seed, choice)
-    stream(2**64 - 1)
-
-
 REFUSED = [
     ("temperature", -0.1), ("temperature", math.inf), ("temperature", math.nan), ("top_k", -1), ("top_p", 0.0),
     ("top_p", 1.01), ("top_p", math.nan), ("min_p", -0.01), ("min_p", 1.5), ("repetition_penalty", 0.0),
