@@ -24,7 +24,7 @@ class _Sequence:
         self.cached = cached  # positions that are kept
         self.reserved = cached  # positions the table has room for
         self.salt = salt
-        self.unindexed: list[int] = []  # the cached tokens past the indexed blocks, always less than a block of them
+        self.unindexed: list[int] = []  # the cached tokens past the indexed blocks
 
 
 class Ledger:
@@ -76,11 +76,13 @@ class Ledger:
             return False
         return True
 
-    def commit(self, seq: int, tokens: Sequence[int]) -> int:
+    def commit(self, seq: int, tokens: Sequence[int], covered: int | None = None) -> int:
         """Keep `tokens`, written after the cached ones, and give back all room past them; the blocks given back.
 
         `tokens` are what the pass fed and the verification kept, in order (none undoes the reservation). A block
-        that they make full is in the prefix index from here on. Raises KvPoolError for more tokens than had room.
+        that they make full is in the prefix index from here on, or, where a proposer keeps state beside the KV, from
+        when the first `covered` positions that it has written include the block: a hit brings both. Raises
+        KvPoolError for more tokens than had room.
         """
         sequence = self._sequence(seq)
         length = sequence.cached + len(tokens)
@@ -91,7 +93,7 @@ class Ledger:
             num_released = shorten(self.pool, sequence.table, length)
         sequence.cached = sequence.reserved = length
         if self._prefix_cache:
-            self._index(sequence, tokens)
+            self._index(sequence, tokens, length if covered is None else min(covered, length))
         return num_released
 
     def release(self, seq: int) -> int:
@@ -144,14 +146,18 @@ class Ledger:
         self.pool.set_fill(table[-1], fill)
         return True
 
-    def _index(self, sequence: _Sequence, tokens: Sequence[int]) -> None:
-        """Register the blocks that `tokens` made full."""
+    def _index(self, sequence: _Sequence, tokens: Sequence[int], end: int) -> None:
+        """Register the blocks that are full up to `end`, where only `tokens` are new."""
         size = self.pool.block_tokens
         unindexed = sequence.unindexed
         unindexed.extend(tokens)
-        first = sequence.cached // size - len(unindexed) // size
-        for start in range(0, len(unindexed) - size + 1, size):
-            position = first + start // size
-            parent = sequence.table[position - 1] if position else None
-            self.pool.register(sequence.table[position], unindexed[start : start + size], parent, sequence.salt)
-        del unindexed[: len(unindexed) // size * size]
+        #   0 ........ start ........ end ........ cached
+        #   | indexed  |-- unindexed tokens -------|         `start` is where a block begins
+        start = sequence.cached - len(unindexed)
+        num_full = max(0, end - start) // size
+        first = start // size
+        for i in range(num_full):
+            parent = sequence.table[first + i - 1] if first + i else None
+            block_ids = unindexed[i * size : (i + 1) * size]
+            self.pool.register(sequence.table[first + i], block_ids, parent, sequence.salt)
+        del unindexed[: num_full * size]

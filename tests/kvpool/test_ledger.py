@@ -108,6 +108,31 @@ def test_generated_text_is_matched_like_a_prompt():
     assert run(ledger, 2, [*range(1, 18), 99]) == 16
 
 
+def test_the_index_learns_no_block_past_what_a_proposer_has_written():
+    """A proposer that lags behind by two rounds: a block is found once both the KV and its state are there."""
+    ledger = make()
+    ledger.admit(1, PROMPT, None, 10)
+    ledger.commit(1, PROMPT[:7], 3)
+    check(ledger)
+    assert found_by_another(ledger, PROMPT) == 0
+    ledger.extend(1, 2)
+    ledger.commit(1, PROMPT[7:9], 7)
+    assert found_by_another(ledger, PROMPT) == 4
+    ledger.extend(1, 1)
+    ledger.commit(1, PROMPT[9:], 9)
+    assert found_by_another(ledger, PROMPT) == 8
+    ledger.extend(1, 8)
+    ledger.commit(1, range(11, 17), 40)  # what it has written past the kept positions is worth nothing
+    assert found_by_another(ledger, range(1, 30)) == 16
+    check(ledger)
+
+
+def found_by_another(ledger, prompt):
+    cached = ledger.admit(2, prompt, None, 0)
+    ledger.release(2)
+    return cached
+
+
 @pytest.mark.parametrize("sizes", [[20], [1] * 20, [3, 5, 4, 8], [4, 4, 12], [7, 13]])
 def test_the_index_learns_the_same_whatever_the_chunks(sizes):
     ledger = make()
