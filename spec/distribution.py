@@ -11,6 +11,8 @@ from spec.params import SamplingParams
 
 Row = NDArray[np.float64]
 
+_FAR = 2.0**960  # a float64 above it can differ from another by more than the largest float64
+
 
 class Generator(Protocol):
     """What a draw is taken from; `Pcg32` is one."""
@@ -131,19 +133,28 @@ def law(x: Row, params: SamplingParams, best: int) -> Row:
         p = np.zeros_like(x)
         p[best] = 1.0
         return p
-    x -= x[best]
-    if params.temperature != 1:
-        with np.errstate(over="ignore"):  # a tiny temperature sends all but the best to -inf
-            x /= params.temperature
     if params.leaves_tail_alone:
-        return normalized_exp(x)
-    p = normalized_exp(x.copy())
+        return softmax(x, x[best], params.temperature)
+    p = softmax(x.copy(), x[best], params.temperature)
     if params.min_p > 0:
         p[p < params.min_p * p.max()] = 0.0
     if params.top_k > 0 or params.top_p < 1:
-        _keep_best(p, x, params)
+        _keep_best(p, x, params)  # by `x` itself: less its best, or over the temperature, what differed may be equal
     p /= p.sum()
     return p
+
+
+def softmax(x: Row, best: np.float64, temperature: float) -> Row:
+    """Turn `x` into its softmax at a temperature above 0, in place; `best` is its greatest entry."""
+    if best > _FAR and temperature > 1:  # what lies below `best` may be further than a float64 goes
+        x *= 0.25
+        best *= 0.25
+        temperature *= 0.25
+    with np.errstate(over="ignore"):  # a tiny temperature sends all but the best to -inf
+        x -= best
+        if temperature != 1:
+            x /= temperature
+    return normalized_exp(x)
 
 
 def normalized_exp(x: Row) -> Row:
@@ -157,10 +168,9 @@ def _keep_best(p: Row, x: Row, params: SamplingParams) -> None:
     """Zero in `p` what top-k and top-p leave out; the order is by `x` descending, then id ascending."""
     alive = np.flatnonzero(p)
     if 0 < params.top_k < len(alive):
-        alive = alive[_head(x[alive], params.top_k)]
-        alive = alive[np.argsort(-x[alive], kind="stable")][: params.top_k]
+        alive = np.sort(_best_first(x, alive, params.top_k)[: params.top_k])
     if params.top_p < 1:
-        alive = _nucleus(p, x, np.sort(alive), params.top_p)
+        alive = _nucleus(p, x, alive, params.top_p)
     kept = p[alive]
     p[:] = 0.0
     p[alive] = kept
@@ -169,22 +179,21 @@ def _keep_best(p: Row, x: Row, params: SamplingParams) -> None:
 def _nucleus(p: Row, x: Row, alive: NDArray[np.intp], top_p: float) -> NDArray[np.intp]:
     total = p[alive].sum()
     num_tried = 512  # a nucleus is small: sorting the whole vocabulary is the last resort
-    while num_tried < len(alive):
-        head = alive[_head(x[alive], num_tried)]
-        if p[head].sum() / total > top_p:
-            alive = head
-            break
+    while True:
+        order = _best_first(x, alive, num_tried)
+        mass = np.cumsum(p[order] / total)
+        if len(order) == len(alive) or mass[-1] >= top_p:
+            #   mass before the i-th of the order: 0, mass[0], mass[1], ...
+            return order[: 1 + int(np.count_nonzero(mass[:-1] < top_p))]
         num_tried *= 8
-    order = alive[np.argsort(-x[alive], kind="stable")]
-    mass = np.cumsum(p[order] / total)
-    #   mass before the i-th of the order: 0, mass[0], mass[1], ...
-    return order[: 1 + int(np.count_nonzero(mass[:-1] < top_p))]
 
 
-def _head(x: Row, num_best: int) -> NDArray[np.bool_]:
-    """Mark the `num_best` greatest and all that tie with the last of them."""
-    marked: NDArray[np.bool_] = x >= np.partition(x, -num_best)[-num_best]
-    return marked
+def _best_first(x: Row, alive: NDArray[np.intp], num_best: int) -> NDArray[np.intp]:
+    """Give the `num_best` ids with the greatest `x`, and all that tie with the last of them, in order."""
+    if num_best < len(alive):
+        at = x[alive]
+        alive = alive[at >= np.partition(at, -num_best)[-num_best]]
+    return alive[np.argsort(-x[alive], kind="stable")]
 
 
 def sample_dense(p: Row, u: float) -> int:

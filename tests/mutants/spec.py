@@ -183,6 +183,22 @@ MUTANTS = [
     ),
     *mistakes(
         "distribution.py",
+        ("ties",),
+        {
+            "order the kept ids by what the softmax made of them": (
+                "    p = softmax(x.copy(), x[best], params.temperature)",
+                "    p = softmax(x, x[best], params.temperature)",
+            ),
+            "give ties at top-k to whatever the sort leaves first": (
+                'alive[np.argsort(-x[alive], kind="stable")]',
+                'alive[np.argsort(x[alive], kind="stable")[::-1]]',
+            ),
+            "let logits further apart than a float64 goes overflow": ("if best > _FAR and", "if False and"),
+            "take the first guess at the nucleus for the nucleus": ("or mass[-1] >= top_p", "or True"),
+        },
+    ),
+    *mistakes(
+        "distribution.py",
         ("distribution", "verify"),
         {
             "give equal logits to the highest id": (
