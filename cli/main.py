@@ -11,10 +11,11 @@ from cli.load import load
 from cli.models import models
 from cli.serve import serve
 from cli.sim import sim
+from outrider import __version__
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(package_name="outrider", message="%(prog)s %(version)s")
+@click.version_option(__version__, message="outrider %(version)s")
 def main() -> None:
     """Decode with many actors, speculate for speed only, and lose no block."""
     calm_collector()

@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.status import Status
 
+import models
 from models.calibration import ROWS, measure_pass
 from models.kernel_choice import Kernel
 from models.loading import RELEASES, Loaded, Tokenizer, load, locate, pull
@@ -35,7 +36,7 @@ def _shown(status: Status) -> Iterator[None]:
     """Show in a status line what the models say they are doing."""
     handler = logging.Handler(logging.INFO)
     handler.emit = lambda record: status.update(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("models")
+    logger = logging.getLogger(models.__name__)
     level = logger.level
     logger.setLevel(logging.INFO)
     logger.addHandler(handler)

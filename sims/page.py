@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from html import escape
-from importlib.resources import files
+from pathlib import Path
 
 import msgspec
 
@@ -14,7 +14,7 @@ from sims.report import Latency, Report
 
 def page(report: Report) -> str:
     """Write the page: a function of the report alone."""
-    style = files("sims").joinpath("page.css").read_text(encoding="utf-8")
+    style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
     sections = (_blocks, _requests, _latency, _speculation, _cancels, _numbers)
     body = "\n".join([_head(report), *(section(report) for section in sections)])
     return (

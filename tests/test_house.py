@@ -15,7 +15,8 @@ MAY_IMPORT = {
     "actors": PURE,
     "server": PURE | {"actors"},
     "sims": PURE | {"actors"},
-    "cli": PURE | {"actors", "server", "sims"},
+    "cli": PURE | {"actors", "server", "sims", "outrider"},
+    "outrider": PURE | {"actors", "server", "sims", "cli"},
 }
 NOT_SHIPPED = {"tests", "benchmarks"}
 LOOPS_CLOCKS_CHANCE = {"asyncio", "anyio", "threading", "time", "datetime", "random", "secrets", "uuid"}

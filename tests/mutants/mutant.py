@@ -51,7 +51,8 @@ def packages() -> list[str]:
 def copy_of_project() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         copy = Path(folder)
-        shutil.copy(ROOT / "pyproject.toml", copy)
+        for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
+            shutil.copy(ROOT / name, copy)
         for package in packages():
             shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
         yield copy
