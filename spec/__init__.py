@@ -4,32 +4,49 @@ Pure: no clock, no I/O, no global state; all randomness comes in as a generator.
 """
 
 from spec.batch import Round, verify_batch, verify_round
+from spec.choices import Children, Rule
+from spec.config import MAX_DRAFT_TOKENS, Draft, SpecConfig
 from spec.distribution import apply_penalties, argmax, dense_distribution, sample, sample_dense
 from spec.drafter import Drafter
 from spec.drafts import ngram_draft, prompt_lookup, propose
 from spec.errors import SpecError
 from spec.loop import BoundedTarget, Generated, SpecStats, Target, generate, generate_stream
-from spec.params import MAX_DRAFT_TOKENS, Draft, SamplingParams, SpecConfig
+from spec.params import SamplingParams
 from spec.rng import Pcg32, draft_stream, stream
-from spec.verify import Rule, Verified, residual, speculative_step, verify_draft
+from spec.shapes import BestFirst, Chain, Dynamic, Expansion, Sequoia, Shape, Static
+from spec.tree import MAX_NODES, NO_DRAFT, Compaction, DraftTree, compaction
+from spec.verify import Verified, residual, speculative_step, verify_draft
 
 __all__ = [
     "MAX_DRAFT_TOKENS",
+    "MAX_NODES",
+    "NO_DRAFT",
+    "BestFirst",
     "BoundedTarget",
+    "Chain",
+    "Children",
+    "Compaction",
     "Draft",
+    "DraftTree",
     "Drafter",
+    "Dynamic",
+    "Expansion",
     "Generated",
     "Pcg32",
     "Round",
     "Rule",
     "SamplingParams",
+    "Sequoia",
+    "Shape",
     "SpecConfig",
     "SpecError",
     "SpecStats",
+    "Static",
     "Target",
     "Verified",
     "apply_penalties",
     "argmax",
+    "compaction",
     "dense_distribution",
     "draft_stream",
     "generate",

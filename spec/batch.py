@@ -6,14 +6,19 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from spec.choices import Children, Rule
 from spec.distribution import Generator, Row, check_row
 from spec.errors import SpecError
 from spec.params import SamplingParams
-from spec.verify import Rule, Scores, Verified, as_rows, check_round, verify_draft
+from spec.verify import Scores, Verified, as_rows, check_round, verify_draft
 
 
 class Round(msgspec.Struct, frozen=True, gc=False):
-    """One sequence's part of a batch: the arguments of `verify_draft` but for the rows."""
+    """One sequence's part of a batch: the arguments of `verify_draft` but for the rows.
+
+    `parents` makes the draft a tree, as those of a `DraftTree`; None is a chain. `children` says how it was drafted;
+    None: by independent draws where there are `draft_probs`, and from the top else.
+    """
 
     draft: Sequence[int]
     params: SamplingParams
@@ -22,6 +27,8 @@ class Round(msgspec.Struct, frozen=True, gc=False):
     rng: Generator
     verify: Rule = "resample"
     draft_probs: ArrayLike | None = None
+    parents: Sequence[int] | None = None
+    children: Children | None = None
 
 
 def verify_batch(rows: NDArray[np.floating], rounds: Sequence[Round]) -> list[Verified]:

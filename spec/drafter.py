@@ -4,10 +4,10 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from spec.config import Draft, SpecConfig
 from spec.errors import refuse
 from spec.lookup_index import LookupIndex
 from spec.ngram_index import NgramIndex
-from spec.params import Draft, SpecConfig
 
 
 class Index(Protocol):

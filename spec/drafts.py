@@ -7,7 +7,7 @@ fitted to the context alone.
 from collections import Counter
 from collections.abc import Sequence
 
-from spec.params import Draft, SpecConfig
+from spec.config import Draft, SpecConfig
 
 
 def prompt_lookup(ctx: Sequence[int], k: int, max_ngram: int, min_ngram: int) -> list[int]:

@@ -1,4 +1,6 @@
-"""The one error of this package."""
+"""The one error of this package, and the checks that many fields share."""
+
+from typing import TypeGuard
 
 
 class SpecError(ValueError):
@@ -8,3 +10,25 @@ class SpecError(ValueError):
 def refuse(field: str, value: object, allowed: str) -> SpecError:
     """Build the error for a bad value: the field, what it holds, what it may hold."""
     return SpecError(f"{field} is {value!r}: {allowed}")
+
+
+def is_int(value: object) -> TypeGuard[int]:
+    """Tell whether a value is an integer; true and false are none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Tell whether a value is a number; true and false are none."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def check_int(field: str, value: object, low: int, high: int | None = None) -> None:
+    """Raise SpecError unless `value` is an integer of at least `low` and, where that is given, at most `high`."""
+    if not is_int(value) or value < low or (high is not None and value > high):
+        raise refuse(field, value, f"an integer >= {low}" if high is None else f"an integer in [{low}, {high}]")
+
+
+def check_probability(field: str, value: object) -> None:
+    """Raise SpecError unless `value` is a number in [0, 1]."""
+    if not is_number(value) or not 0 <= value <= 1:
+        raise refuse(field, value, "a number in [0, 1]")

@@ -7,11 +7,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from spec.choices import Rule
+from spec.config import SpecConfig
 from spec.drafter import Drafter
 from spec.errors import SpecError, refuse
-from spec.params import SamplingParams, SpecConfig
+from spec.params import SamplingParams
 from spec.rng import stream
-from spec.verify import Rule, verify_draft
+from spec.verify import verify_draft
 
 FinishReason = Literal["stop", "length", "cancelled"]
 

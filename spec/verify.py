@@ -5,11 +5,12 @@ Speculative sampling after Leviathan et al. 2023 (algorithm 1) and Chen et al. 2
 
 import math
 from collections.abc import Sequence
-from typing import Literal, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from spec.choices import RULES, Rule
 from spec.distribution import (
     Generator,
     Row,
@@ -24,9 +25,6 @@ from spec.distribution import (
 )
 from spec.errors import SpecError, refuse
 from spec.params import SamplingParams
-
-Rule = Literal["resample", "match"]
-RULES: tuple[Rule, ...] = ("resample", "match")
 
 
 class Scores:
@@ -50,15 +48,19 @@ class Scores:
 class Verified:
     """What a round emits: `tokens` is the accepted run of the draft and one token of the target's own.
 
+    `path` holds the accepted nodes of the draft, from the root down: of a chain, its first `n_accepted` tokens.
     `logprobs`, one per token, are those of the raw rows; they are computed when first read, from the rows that were
     verified: whoever reuses that memory reads them before.
     """
 
-    __slots__ = ("_scores", "_span", "n_accepted", "tokens")
+    __slots__ = ("_scores", "_span", "n_accepted", "path", "tokens")
 
-    def __init__(self, tokens: list[int], n_accepted: int, scores: Scores, start: int = 0) -> None:
+    def __init__(
+        self, tokens: list[int], n_accepted: int, scores: Scores, start: int = 0, path: Sequence[int] | None = None
+    ) -> None:
         self.tokens = tokens
         self.n_accepted = n_accepted
+        self.path: Sequence[int] = range(n_accepted) if path is None else path
         self._scores = scores
         self._span = slice(start, start + len(tokens))
 

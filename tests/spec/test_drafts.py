@@ -61,7 +61,14 @@ def test_ngram_draft_matches_reference(ctx, k, n):
     assert ngram_draft(ctx, k, n) == ref.ngram_draft(ctx, k, n)
 
 
-@given(contexts, st.sampled_from(Draft), st.integers(1, 16), st.integers(1, 3), st.integers(0, 2), st.integers(-1, 20))
+@given(
+    contexts,
+    st.sampled_from([Draft.NONE, Draft.NGRAM, Draft.PROMPT_LOOKUP]),
+    st.integers(1, 16),
+    st.integers(1, 3),
+    st.integers(0, 2),
+    st.integers(-1, 20),
+)
 def test_propose_goes_by_the_kind_of_draft(ctx, draft, k, min_ngram, more, asked):
     cfg = SpecConfig(draft, k, max_ngram=min_ngram + more, min_ngram=min_ngram)
     proposed = propose(cfg, ctx, asked)

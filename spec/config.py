@@ -1,0 +1,163 @@
+"""How to speculate: where drafts come from, their shape, how they are taken, and how they are judged."""
+
+import enum
+import math
+from typing import Literal, Self
+
+import msgspec
+
+from spec.choices import Children, Rule, check_rule
+from spec.errors import check_int, check_probability, is_int, is_number, refuse
+from spec.params import SamplingParams
+from spec.shapes import AUTO, BestFirst, Chain, Shape, check_children
+from spec.tree import MAX_NODES
+
+MAX_DRAFT_TOKENS = 16
+"""The longest draft of text; the others are bounded by MAX_NODES."""
+
+Occurrence = Literal["latest", "earliest"]
+
+
+class Draft(enum.StrEnum):
+    """Where drafts come from."""
+
+    NONE = "none"
+    NGRAM = "ngram"
+    PROMPT_LOOKUP = "prompt_lookup"
+    SUFFIX = "suffix"
+    FAKE = "fake"
+
+    @property
+    def is_text(self) -> bool:
+        """Drafts are copied from text that is there already: no model is run for them."""
+        return self in (Draft.NGRAM, Draft.PROMPT_LOOKUP, Draft.SUFFIX)
+
+    @property
+    def needs_proposer(self) -> bool:
+        """A model gives the law of the next token after every node."""
+        return self is Draft.FAKE
+
+
+READ_BY: dict[str, tuple[Draft, ...]] = {
+    "max_ngram": (Draft.NGRAM, Draft.PROMPT_LOOKUP),
+    "min_ngram": (Draft.NGRAM, Draft.PROMPT_LOOKUP),
+    "occurrence": (Draft.PROMPT_LOOKUP,),
+    "max_depth": (Draft.SUFFIX,),
+    "factor": (Draft.SUFFIX,),
+    "min_prob": (Draft.SUFFIX,),
+    "prompts": (Draft.SUFFIX,),
+    "draft_temperature": tuple(draft for draft in Draft if draft.needs_proposer),
+    "children": tuple(draft for draft in Draft if draft.needs_proposer),
+}
+"""The kinds of draft that a field is about; with any other it must be left as it is, but for none at all."""
+
+
+class SpecConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How to speculate; checked as a whole when made (SpecError): what could not be exact cannot be said.
+
+    Drafts are chains of at most `k` tokens, or of the given `shape`; `k` then follows from it. `prompt_lookup` tries
+    suffixes of `max_ngram` down to `min_ngram` tokens, `ngram` is a model of order `max_ngram`.
+    """
+
+    draft: Draft
+    k: int = 0
+    """Most nodes of a draft: up to 16 of text, 64 else."""
+    max_ngram: int = 3
+    min_ngram: int = 1
+    shape: Shape | None = None
+    """None is a chain of `k`. Text is a chain; what a suffix continues with is a chain or best first."""
+    children: Children = "top"
+    rule: Rule = "resample"
+    occurrence: Occurrence = "latest"
+    """Of several occurrences of a suffix, the one that is copied from."""
+    max_depth: int = 24
+    """Suffix: the length of a match and the depth of a node together."""
+    factor: float = 1.0
+    """Suffix: the depth of a draft over the length of the match it continues."""
+    min_prob: float = 0.1
+    """Suffix: a chain ends below this value; a best-first tree has its own."""
+    prompts: bool = False
+    """Suffix: prompts of finished requests count too, and not their outputs alone."""
+    draft_temperature: float | None = None
+    """The temperature of a draft model's law. None: the request's, and 1 where that is 0."""
+
+    def __post_init__(self) -> None:
+        self._check_draft()
+        self._check_shape()
+        check_int("min_ngram", self.min_ngram, 1)
+        if not is_int(self.max_ngram) or self.max_ngram < self.min_ngram:
+            raise refuse("max_ngram", self.max_ngram, f"an integer >= min_ngram ({self.min_ngram})")
+        check_rule(self.rule, self.children)
+        check_children(self.tree_shape, self.children)
+        if self.occurrence not in ("latest", "earliest"):
+            raise refuse("occurrence", self.occurrence, "'latest' or 'earliest'")
+        check_int("max_depth", self.max_depth, 2)
+        check_probability("min_prob", self.min_prob)
+        if not is_number(self.factor) or not (self.factor > 0 and math.isfinite(self.factor)):
+            raise refuse("factor", self.factor, "a finite number > 0")
+        t = self.draft_temperature
+        if t is not None and not (is_number(t) and t > 0 and math.isfinite(t)):
+            raise refuse("draft_temperature", t, "a finite number > 0, or None")
+
+    def _check_draft(self) -> None:
+        try:
+            draft = Draft(self.draft)
+        except ValueError:
+            raise refuse("draft", self.draft, f"one of {', '.join(repr(d.value) for d in Draft)}") from None
+        msgspec.structs.force_setattr(self, "draft", draft)
+        if draft is Draft.NONE:  # one word switches any drafts off
+            return
+        for field in msgspec.structs.fields(self):
+            value, kinds = getattr(self, field.name), READ_BY.get(field.name)
+            if kinds is not None and draft not in kinds and value != field.default:
+                names = " or ".join(repr(kind.value) for kind in kinds)
+                raise refuse(field.name, value, f"{field.default!r} where draft is {draft.value!r}: it is for {names}")
+
+    def _check_shape(self) -> None:
+        is_short = self.draft in (Draft.NONE, Draft.NGRAM, Draft.PROMPT_LOOKUP)
+        longest = MAX_DRAFT_TOKENS if is_short else MAX_NODES
+        if self.shape is None:
+            if not is_int(self.k) or not 1 <= self.k <= longest:
+                raise refuse("k", self.k, f"an integer in [1, {longest}], or a shape in its place")
+            return
+        if self.k not in (0, self.shape.max_nodes):
+            raise refuse("k", self.k, f"left out where shape is given: it has {self.shape.max_nodes} nodes")
+        msgspec.structs.force_setattr(self, "k", self.shape.max_nodes)
+        if not self.draft.is_text:
+            return
+        if isinstance(self.shape, Chain):
+            check_int("shape.k", self.shape.k, 1, longest)
+            if self.shape.p_min > 0:
+                raise refuse("shape.p_min", self.shape.p_min, f"0 where draft is {self.draft.value!r}: it has no law")
+        elif self.draft is not Draft.SUFFIX or not isinstance(self.shape, BestFirst):
+            allowed = "'chain' or 'best_first'" if self.draft is Draft.SUFFIX else "'chain'"
+            raise refuse("shape", self.shape.kind, f"{allowed} where draft is {self.draft.value!r}")
+
+    @classmethod
+    def parse(cls, draft: str, k: int) -> Self:
+        """Read the two values that say a chain."""
+        return cls(draft, k)  # type: ignore[arg-type]  # the constructor turns a draft's name into a Draft
+
+    @property
+    def tree_shape(self) -> Shape:
+        """The shape of drafts: the one given, or a chain of `k`."""
+        return Chain(self.k) if self.shape is None else self.shape
+
+    @property
+    def is_auto(self) -> bool:
+        """How many nodes a tree has is to be found by measurement."""
+        return getattr(self.shape, "nodes", None) == AUTO
+
+    def for_request(self, params: SamplingParams) -> Self:
+        """Give the configuration that a request of these parameters is drafted and judged by.
+
+        At temperature 0 nothing is drawn: children are the best ones, and every rule says the same.
+        """
+        if not params.is_greedy or self.children == "top":
+            return self
+        return msgspec.structs.replace(self, children="top", rule="match")
+
+    def draft_params(self, params: SamplingParams) -> SamplingParams:
+        """Give the parameters of a draft model's law: the request's, at the temperature of drafts."""
+        temperature = self.draft_temperature or params.temperature or 1.0
+        return msgspec.structs.replace(params, temperature=temperature)
