@@ -32,7 +32,17 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """0 takes a free one; it is printed."""
     api_keys: list[Annotated[str, Meta(min_length=1)]] = []
     """Whoever sends one of these is served; empty: everyone is. Prefixes are cached for each key apart."""
+    max_connections: Count = 8192
+    """Open at a time; fewer where the system allows the process fewer files."""
+    max_connections_per_address: Count | None = None
+    """The same for the connections of one address; behind a proxy all are of one. None: as many as there may be."""
+    max_header_bytes: Count = 64 * 1024
+    header_timeout_s: Seconds = 20.0
+    """A request's head must be there so soon after the connection is open, or after the head has begun."""
+    body_timeout_s: Seconds = 30.0
+    """A body of which nothing comes for so long is given up."""
     max_body_bytes: Count = 1 << 20
+    """Of one request, and of all that a connection has sent ahead of its turn."""
     max_output_tokens: Count = 4096
     max_choices: Count = 32
     """Completions of one request: its prompts times its `n`."""

@@ -1,5 +1,6 @@
 """What a client is told when something is refused or goes wrong, in OpenAI's shape."""
 
+import secrets
 from collections.abc import Mapping
 
 import msgspec
@@ -32,6 +33,11 @@ class ApiError(Exception):
     def response(self) -> Response:
         """Build the HTTP response."""
         return json_response(self.body, self.status, self.headers)
+
+
+def new_request_id() -> str:
+    """Make a name for a request that has none of its own, to be found again by."""
+    return f"req-{secrets.token_hex(12)}"
 
 
 def error_type(status: int) -> str:

@@ -127,7 +127,7 @@ class JobReader:
                 max_tokens=max_tokens,
                 seed=seed,
                 eos=() if body.ignore_eos else tuple(self._tokenizer.eos_ids),
-                id=f"{job_id}-{i * n + choice}",
+                id=f"{job_id}-{choice}",
                 priority=body.priority or 0,
                 cache_salt=salt,
                 speculative=speculative,
@@ -135,8 +135,8 @@ class JobReader:
                 choice=choice,
                 logprobs=wants_logprobs,
             )
-            for i, prompt in enumerate(prompts)
-            for choice in range(n)
+            #   all are of one seed, whichever their prompt: each has a number of its own
+            for choice, prompt in enumerate(prompt for prompt in prompts for _ in range(n))
         ]
         return Job(
             id=job_id,

@@ -1,10 +1,12 @@
 """Running the server: the model, the engine, a socket, and an end in good order."""
 
+import asyncio
 import contextlib
 import logging
 import math
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
@@ -17,6 +19,7 @@ from actors.runner import RunPass, in_thread
 from kvpool import KvPoolError
 from server.app import build_app
 from server.config import ConfigError, RuntimeConfig, ServerConfig
+from server.connections import Connections
 from server.load import raise_file_limit
 from server.model import Served, load_model
 from server.service import Service
@@ -31,6 +34,7 @@ _KEEPALIVE_S = 30
 _UNREAD_BYTES = 64 * 1024  # what the kernel keeps of a stream whose client does not read
 _LAST_WORDS_S = 2.0
 _BACKLOG = 4096
+_ACCEPTED_AT_ONCE = 100  # and tried so often where no file may be opened
 
 _log = logging.getLogger("outrider.server")
 
@@ -57,18 +61,22 @@ async def _serve(
     engine = Engine(served.model, config.engine, run_pass=run_pass, pass_cost=served.pass_cost)
     async with engine:
         service = Service(engine, served, config.server)
+        connections = Connections(config.server, time.monotonic)
+        asyncio.get_running_loop().set_exception_handler(connections.note_loop_error)
         server = _Server(
             uvicorn.Config(
                 build_app(service, middleware),
+                http=connections.connect,  # type: ignore[arg-type]  # anything that makes a protocol will do
+                ws="none",
                 log_config=None,
                 access_log=False,
                 lifespan="on",
-                timeout_graceful_shutdown=math.ceil(config.server.shutdown_s + _LAST_WORDS_S),
-                backlog=_BACKLOG,
+                timeout_graceful_shutdown=math.ceil(config.server.shutdown_s + 2 * _LAST_WORDS_S),
+                backlog=_ACCEPTED_AT_ONCE,
             )
         )
         async with anyio.create_task_group() as tasks:
-            ending = _Ending(server, service, config.server.shutdown_s)
+            ending = _Ending(server, service, connections, config.server.shutdown_s)
             tasks.start_soon(ending.wait)
             await server.serve(sockets=[listener])
             tasks.cancel_scope.cancel()
@@ -92,6 +100,7 @@ class _Server(uvicorn.Server):
         """Listen."""
         await super().startup(sockets)
         for listener in sockets or ():
+            listener.listen(_BACKLOG)
             host, port = listener.getsockname()[:2]
             _log.info("serving on http://%s:%d", f"[{host}]" if ":" in host else host, port)
 
@@ -104,10 +113,11 @@ class _Server(uvicorn.Server):
 class _Ending:
     """Waits to be told to stop; then what is open may finish until the deadline."""
 
-    def __init__(self, server: uvicorn.Server, service: Service, shutdown_s: float) -> None:
+    def __init__(self, server: uvicorn.Server, service: Service, connections: Connections, shutdown_s: float) -> None:
         self.num_cut = 0
         self._server = server
         self._service = service
+        self._connections = connections
         self._shutdown_s = shutdown_s
 
     async def wait(self) -> None:
@@ -118,7 +128,9 @@ class _Ending:
             self._server.should_exit = True
             with anyio.move_on_after(self._shutdown_s):
                 await anext(signals)
-        self.num_cut = self._service.close()
+        self.num_cut = self._service.close() + self._connections.end_uploads()
+        await anyio.sleep(_LAST_WORDS_S)  # for who reads what became of it
+        self._connections.end_all()
 
 
 def _listen(config: ServerConfig) -> socket.socket:

@@ -105,6 +105,12 @@ def wait_until(is_true):
         time.sleep(0.01)
 
 
+def request_bytes(body, path="/v1/completions"):
+    data = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    return f"{head}content-length: {len(data)}\r\n\r\n".encode() + data
+
+
 class Client:
     """One connection that sends one request and may leave at any time."""
 
@@ -114,11 +120,7 @@ class Client:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self.socket.settimeout(WAIT_S)
         self.socket.connect(("127.0.0.1", server.port))
-        data = json.dumps(body).encode()
-        head = (
-            f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
-        )
-        self.socket.sendall(head.encode() + data)
+        self.socket.sendall(request_bytes(body, path))
 
     def read_until(self, mark):
         data = bytearray()

@@ -95,8 +95,8 @@ async def test_prompts_times_n():
     assert [(r.prompt, r.choice, r.seed) for r in job.requests] == [
         (ToyTokenizer().encode("ba"), 0, 7),
         (ToyTokenizer().encode("ba"), 1, 7),
-        ([1, 2], 0, 7),
-        ([1, 2], 1, 7),
+        ([1, 2], 2, 7),
+        ([1, 2], 3, 7),
     ]
     assert len({r.id for r in job.requests}) == 4
 

@@ -147,7 +147,7 @@ def test_all_choices_go(server):
 def test_half_a_body_submits_nothing(server):
     submitted = server.value("tl_engine_requests_submitted_total")
     client = socket.create_connection(("127.0.0.1", server.port))
-    client.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n")
+    client.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n")
     client.sendall(b'content-length: 1000\r\n\r\n{"prompt": "ba", ')
     time.sleep(0.05)
     client.close()
