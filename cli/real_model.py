@@ -26,7 +26,7 @@ def load_model(source: str, kernel: Kernel, console: Console) -> Loaded:
         try:
             if source in RELEASES and locate(source) is None:
                 pull(source, status.update)
-            return load(source, kernel)
+            return load(source, kernel, strftime_now=time.strftime)
         except (ImportError, FileNotFoundError, ValueError, RuntimeError) as error:
             raise click.ClickException(str(error)) from None
 

@@ -28,7 +28,7 @@ def load_model(config: ModelConfig, *, measures_passes: bool) -> Served:
     from models.loading import load  # noqa: PLC0415
 
     try:
-        model, tokenizer = load(config.source, config.kernel)
+        model, tokenizer = load(config.source, config.kernel, strftime_now=time.strftime)
     except (OSError, ImportError, ValueError, RuntimeError) as error:
         raise ConfigError(f"model.source is {config.source!r}: {error}") from None
     cost = PassCost(ROWS, tuple(measure_pass(model, time.perf_counter))) if measures_passes else None

@@ -1,127 +1,211 @@
 """A llama or qwen2 from a GGUF file, its quantised tensors left as they are."""
 
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from models.extras import need
-from models.loading.tokenizer import Tokenizer, byte_pair_tokenizer
-from models.weights import F32, LayerWeights, LlamaConfig, LlamaWeights, Matrix, halves_to_pairs
+from models.loading.assembly import Naming, Stored, assemble, widen_bf16
+from models.loading.byte_pairs import TokenTypes, byte_pair_tokenizer, merge_pairs
+from models.loading.gguf_header import TensorPlace, read_header
+from models.loading.tokenizer import Tokenizer
+from models.weights import LlamaConfig, LlamaWeights, Matrix
 
-_CONTROL, _USER_DEFINED = 3, 4  # token types of the format
-_END_IDS = ("eos_token_id", "eot_token_id", "eom_token_id")
 _ROPE_IN_HALVES = {"llama": False, "qwen2": True}  # a llama's q and k rows are permuted when the file is made
+_FLOATS = {0: ("<f4", 4), 1: ("<f2", 2), 30: ("<u2", 2)}  # F32, F16, BF16 by their number in the format
+_BF16 = 30
+_NAMES = Naming(
+    embedding="token_embd.weight",
+    norm="output_norm.weight",
+    output="output.weight",
+    prefix="blk.{}.",
+    layer={
+        "attention_norm": "attn_norm.weight",
+        "q": "attn_q.weight",
+        "k": "attn_k.weight",
+        "v": "attn_v.weight",
+        "o": "attn_output.weight",
+        "ffn_norm": "ffn_norm.weight",
+        "gate": "ffn_gate.weight",
+        "up": "ffn_up.weight",
+        "down": "ffn_down.weight",
+    },
+    biases={name: f"attn_{name}.bias" for name in "qkv"},
+)
+# Of the keys under the architecture's name: those that give the sizes or say what the tensors say too, and those
+# that are fine with one value. Any other might change what the model computes.
+_SIZES = frozenset(
+    [
+        "context_length",
+        "embedding_length",
+        "block_count",
+        "feed_forward_length",
+        "attention.head_count",
+        "attention.head_count_kv",
+        "attention.key_length",
+        "attention.value_length",
+        "attention.layer_norm_rms_epsilon",
+        "rope.freq_base",
+        "rope.dimension_count",
+        "vocab_size",
+        "tensor_data_layout",
+    ]
+)
+_HARMLESS = {
+    "rope.scaling.type": "none",
+    "rope.scaling.factor": 1.0,
+    "rope.scale_linear": 1.0,
+    "expert_count": 0,
+    "expert_used_count": 0,
+    "attention.sliding_window": 0,
+    "attention.causal": True,
+    "use_parallel_residual": False,
+}
 
 
 class GgufFile:
     """An open file: its metadata by key and its tensors by name. The tensors are mapped, not read."""
 
     def __init__(self, path: Path) -> None:
-        """Open `path`. ValueError for an architecture this package cannot run."""
+        """Open `path`. ValueError for what is no whole GGUF file, and for a model this package cannot run."""
         self._path = path
-        reader = need("gguf", "real").GGUFReader(path)
-        self._fields = reader.fields
-        self._tensors = {tensor.name: tensor for tensor in reader.tensors}
+        header = read_header(path)
+        self._fields = header.fields
         self._architecture = self.get("general.architecture")
         if self._architecture not in _ROPE_IN_HALVES:
             raise ValueError(f"{path}: architecture {self._architecture}; can run {', '.join(_ROPE_IN_HALVES)}")
+        if self.get("split.count", 1) > 1:
+            raise ValueError(
+                f"{path} is part {self.get('split.no', 0) + 1} of {self.get('split.count')}: only whole files are read"
+            )
+        data = np.memmap(path, np.uint8, "r")
+        self._tensors = {name: self._stored(name, place, data) for name, place in header.tensors.items()}
 
     def get(self, key: str, default: Any = None) -> Any:
         """Look up a metadata value, lists included."""
-        field = self._fields.get(key)
-        return default if field is None else field.contents()
+        return self._fields.get(key, default)
 
     def config(self) -> LlamaConfig:
-        """Read the sizes. ValueError for a kind of RoPE this package does not know."""
-
-        def size(key: str, default: Any = None) -> Any:
-            value = self.get(f"{self._architecture}.{key}", default)
-            if value is None:
-                raise ValueError(f"{self._path}: no {self._architecture}.{key}")
-            return value
-
-        num_heads, dim = size("attention.head_count"), size("embedding_length")
-        head_dim = size("attention.key_length", dim // num_heads)
-        scaling = size("rope.scaling.type", "none")
-        if scaling != "none" or "rope_freqs.weight" in self._tensors:
-            raise ValueError(f"{self._path}: rope.scaling.type {scaling} or rope_freqs: only plain RoPE is known")
-        if size("rope.dimension_count", head_dim) != head_dim or size("attention.value_length", head_dim) != head_dim:
-            raise ValueError(f"{self._path}: rope.dimension_count and value_length must be the head's {head_dim}")
+        """Read the sizes. ValueError for a missing one, and for a key that may change what the model computes."""
+        self._refuse_unknown_keys()
+        if "rope_freqs.weight" in self._tensors:
+            raise ValueError(f"{self._path}: rope_freqs.weight: only plain RoPE is known")
+        num_heads, dim = self._size("attention.head_count"), self._size("embedding_length")
+        head_dim = self._size("attention.key_length", dim // num_heads)
+        for key in ("rope.dimension_count", "attention.value_length"):
+            if self._size(key, head_dim) != head_dim:
+                raise ValueError(f"{self._path}: {key} is {self._size(key)}; can run only the head's {head_dim}")
+        if "token_embd.weight" not in self._tensors:
+            raise ValueError(f"{self._path}: token_embd.weight is missing")
         return LlamaConfig(
-            vocab_size=len(self._tensors["token_embd.weight"].data),
+            vocab_size=self._tensors["token_embd.weight"].shape[0],
             dim=dim,
-            num_layers=size("block_count"),
+            num_layers=self._size("block_count"),
             num_heads=num_heads,
-            num_kv_heads=size("attention.head_count_kv", num_heads),
+            num_kv_heads=self._size("attention.head_count_kv", num_heads),
             head_dim=head_dim,
-            ffn_dim=size("feed_forward_length"),
-            max_model_len=size("context_length"),
-            rope_base=size("rope.freq_base", 10000.0),
-            norm_eps=size("attention.layer_norm_rms_epsilon"),
+            ffn_dim=self._size("feed_forward_length"),
+            max_model_len=self._size("context_length"),
+            rope_base=self._size("rope.freq_base", 10000.0),
+            norm_eps=self._size("attention.layer_norm_rms_epsilon"),
         )
 
     def weights(self, config: LlamaConfig) -> LlamaWeights:
-        """Give all weights, quantised ones in their blocks."""
-        return LlamaWeights(
-            embedding=self._matrix("token_embd.weight"),
-            layers=[self._layer(config, f"blk.{index}.") for index in range(config.num_layers)],
-            norm=self._vector("output_norm.weight"),
-            output=self._matrix("output.weight") if "output.weight" in self._tensors else None,
+        """Give all weights, quantised ones in their blocks. ValueError for missing, misshaped and unknown tensors."""
+        return assemble(
+            str(self._path),
+            config,
+            self._tensors,
+            _NAMES,
+            rope_in_halves=_ROPE_IN_HALVES[self._architecture],
+            tied=_NAMES.output not in self._tensors,
         )
 
-    def tokenizer(self) -> Tokenizer:
-        """Build the tokenizer from the file's tokens and merges. ValueError for a kind other than byte-level BPE."""
+    def tokenizer(self, strftime_now: Callable[[str], str] | None = None) -> Tokenizer:
+        """Build the tokenizer from the file's tokens and merges.
+
+        `strftime_now` tells a chat template the date. ValueError for a kind other than byte-level BPE, and for a file
+        without its tokens or merges.
+        """
         kind = self.get("tokenizer.ggml.model")
         if kind != "gpt2":
             raise ValueError(f"{self._path}: tokenizer.ggml.model {kind}: only byte-level BPE (gpt2) is known")
-        tokens, types = self.get("tokenizer.ggml.tokens"), self.get("tokenizer.ggml.token_type")
-        ends = {self.get(f"tokenizer.ggml.{key}") for key in _END_IDS} - {None}
-        bos = self.get("tokenizer.ggml.bos_token_id")
+        tokens, merges = self.get("tokenizer.ggml.tokens"), self.get("tokenizer.ggml.merges")
+        for name, table in (("tokens", tokens), ("merges", merges)):
+            if not table:
+                raise ValueError(f"{self._path}: no tokenizer.ggml.{name}: the tokenizer is not in the file")
+        named = {name: self.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos", "eot", "eom")}
         split = self.get("tokenizer.ggml.pre", "default")
+        adds_bos = self.get("tokenizer.ggml.add_bos_token", split == "llama-bpe")
+        if self.get("tokenizer.ggml.add_eos_token", False):
+            raise ValueError(f"{self._path}: tokenizer.ggml.add_eos_token: no prompt is ended here before it goes on")
+        try:
+            types = TokenTypes.of(tokens, self.get("tokenizer.ggml.token_type"), named.values())
+            built = byte_pair_tokenizer(tokens, merge_pairs(tokens, merges), split, types)
+        except ValueError as error:
+            raise ValueError(f"{self._path}: {error}") from None
         return Tokenizer(
-            byte_pair_tokenizer(
-                tokens,
-                [tuple(merge.split(" ", 1)) for merge in self.get("tokenizer.ggml.merges")],
-                split,
-                special=[token for token, kind in zip(tokens, types, strict=True) if kind == _CONTROL],
-                added=[token for token, kind in zip(tokens, types, strict=True) if kind == _USER_DEFINED],
-            ),
-            end_ids=ends,
-            bos_id=bos,
-            add_bos=self.get("tokenizer.ggml.add_bos_token", split == "llama-bpe"),
+            built,
+            vocab_size=self._tensors["token_embd.weight"].shape[0],
+            end_ids=[named[name] for name in ("eos", "eot", "eom") if named[name] is not None],
+            eos_id=named["eos"],
+            bos_id=named["bos"],
+            prefix=[named["bos"]] if adds_bos and named["bos"] is not None else [],
+            silent_ids=types.unused,
             chat_template=self.get("tokenizer.chat_template"),
+            strftime_now=strftime_now,
         )
 
-    def _layer(self, config: LlamaConfig, prefix: str) -> LayerWeights:
-        q, k, v = (self._matrix(f"{prefix}attn_{name}.weight") for name in "qkv")
-        biases = [self._tensors.get(f"{prefix}attn_{name}.bias") for name in "qkv"]
-        bias: list[F32] | None = None if biases[0] is None else [np.array(b.data, np.float32) for b in biases if b]
-        if _ROPE_IN_HALVES[self._architecture]:
-            q_order = halves_to_pairs(config.num_heads, config.head_dim)
-            k_order = halves_to_pairs(config.num_kv_heads, config.head_dim)
-            q, k = q.reordered(q_order), k.reordered(k_order)
-            if bias is not None:
-                bias = [bias[0][q_order], bias[1][k_order], bias[2]]
-        return LayerWeights(
-            attention_norm=self._vector(f"{prefix}attn_norm.weight"),
-            q=q,
-            k=k,
-            v=v,
-            o=self._matrix(f"{prefix}attn_output.weight"),
-            ffn_norm=self._vector(f"{prefix}ffn_norm.weight"),
-            gate=self._matrix(f"{prefix}ffn_gate.weight"),
-            up=self._matrix(f"{prefix}ffn_up.weight"),
-            down=self._matrix(f"{prefix}ffn_down.weight"),
-            qkv_bias=None if bias is None else np.concatenate(bias),
-        )
+    def _size(self, key: str, default: Any = None) -> Any:
+        value = self.get(f"{self._architecture}.{key}", default)
+        if value is None:
+            raise ValueError(f"{self._path}: no {self._architecture}.{key}")
+        if isinstance(value, list):
+            if len(set(value)) != 1:
+                raise ValueError(
+                    f"{self._path}: {self._architecture}.{key} is {value}: must be the same in every layer"
+                )
+            return value[0]
+        return value
 
-    def _vector(self, name: str) -> F32:
-        return np.array(self._tensors[name].data, np.float32)
+    def _refuse_unknown_keys(self) -> None:
+        own = f"{self._architecture}."
+        for key, value in self._fields.items():
+            name = key.removeprefix(own)
+            if name == key or name in _SIZES or (name in _HARMLESS and _HARMLESS[name] == value):
+                continue
+            allowed = f"only {_HARMLESS[name]}" if name in _HARMLESS else "none known"
+            raise ValueError(f"{self._path}: {key} is {value}; values that can be run: {allowed}")
 
-    def _matrix(self, name: str) -> Matrix:
-        tensor = self._tensors[name]
-        if tensor.data.dtype != np.uint8:
-            return Matrix(tensor.data)
+    def _stored(self, name: str, place: TensorPlace, data: NDArray[np.uint8]) -> Stored:
+        num_weights = math.prod(place.shape)
+        if place.format in _FLOATS:
+            layout, width = _FLOATS[place.format]
+            values = self._cut(name, data, place.offset, num_weights * width).view(layout).reshape(place.shape)
+            return Stored(Matrix(values, decode=widen_bf16 if place.format == _BF16 else None), place.shape)
+        constants = need("gguf.constants", "real")
+        try:
+            kind = constants.GGMLQuantizationType(place.format)
+        except ValueError:
+            raise ValueError(f"{self._path}: {name} is in format {place.format}, which is not known") from None
+        per_block, block_bytes = constants.GGML_QUANT_SIZES[kind]
+        if not place.shape or place.shape[-1] % per_block:
+            raise ValueError(f"{self._path}: {name} is {place.shape}: rows of {kind.name} are multiples of {per_block}")
+        row_bytes = place.shape[-1] // per_block * block_bytes
+        blocks = self._cut(name, data, place.offset, num_weights // per_block * block_bytes)
         dequantize = need("gguf.quants", "real").dequantize
-        return Matrix(tensor.data, tensor.tensor_type.name, lambda rows: dequantize(rows, tensor.tensor_type))
+        return Stored(
+            Matrix(blocks.reshape(*place.shape[:-1], row_bytes), kind.name, lambda rows: dequantize(rows, kind)),
+            place.shape,
+        )
+
+    def _cut(self, name: str, data: NDArray[np.uint8], offset: int, num_bytes: int) -> NDArray[np.uint8]:
+        if offset + num_bytes > len(data):
+            raise ValueError(
+                f"{self._path} has {len(data)} bytes, but {name} ends at {offset + num_bytes}: the file is not whole"
+            )
+        return data[offset : offset + num_bytes]

@@ -1,5 +1,6 @@
 """From a name or a path to a model that runs, and its tokenizer."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,11 +19,20 @@ class Loaded(NamedTuple):
     tokenizer: Tokenizer
 
 
-def load(source: str | Path, kernel: Kernel = "auto", num_threads: int | None = None) -> Loaded:
-    """Load a model for the fastest kernel there is, or for `kernel`; raises as `open_model` and `build_llama` do."""
+def load(
+    source: str | Path,
+    kernel: Kernel = "auto",
+    num_threads: int | None = None,
+    strftime_now: Callable[[str], str] | None = None,
+) -> Loaded:
+    """Load a model for the fastest kernel there is, or for `kernel`; raises as `open_model` and `build_llama` do.
+
+    `strftime_now` (`time.strftime`, say) tells a chat template that asks for it the date.
+    """
     opened = open_model(source)
     config = opened.config()
-    return Loaded(build_llama(config, opened.weights(config), kernel, num_threads), opened.tokenizer())
+    tokenizer = opened.tokenizer(strftime_now)  # first, since it takes least and is missing most often
+    return Loaded(build_llama(config, opened.weights(config), kernel, num_threads), tokenizer)
 
 
 def open_model(source: str | Path) -> GgufFile | SafetensorsFolder:

@@ -1,129 +1,202 @@
 """A llama or qwen2 from a folder of safetensors files with their `config.json`."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from models.extras import need
+from models.loading.assembly import Naming, Stored, assemble
+from models.loading.config_keys import check_keys
+from models.loading.files import refuse_pointer
+from models.loading.safetensors_file import read_tensors
 from models.loading.tokenizer import Tokenizer
-from models.weights import F32, LayerWeights, LlamaConfig, LlamaWeights, Matrix, halves_to_pairs
+from models.weights import LlamaConfig, LlamaWeights
 
-_DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 _MODEL_TYPES = ("llama", "qwen2")
+_INDEX = "model.safetensors.index.json"
+_NAMES = Naming(
+    embedding="model.embed_tokens.weight",
+    norm="model.norm.weight",
+    output="lm_head.weight",
+    prefix="model.layers.{}.",
+    layer={
+        "attention_norm": "input_layernorm.weight",
+        "q": "self_attn.q_proj.weight",
+        "k": "self_attn.k_proj.weight",
+        "v": "self_attn.v_proj.weight",
+        "o": "self_attn.o_proj.weight",
+        "ffn_norm": "post_attention_layernorm.weight",
+        "gate": "mlp.gate_proj.weight",
+        "up": "mlp.up_proj.weight",
+        "down": "mlp.down_proj.weight",
+    },
+    biases={name: f"self_attn.{name}_proj.bias" for name in "qkv"},
+)
+_ALWAYS_BOS = ("LlamaTokenizer", "LlamaTokenizerFast")  # unless told otherwise, and whatever tokenizer.json says
 
 
 class SafetensorsFolder:
     """A folder as model hubs lay it out. The tensors are mapped, not read."""
 
     def __init__(self, path: Path) -> None:
-        """Open the folder. ValueError for a model type this package cannot run."""
+        """Open the folder.
+
+        Raises ValueError for a model this package cannot run, and for a folder where a file is missing or broken.
+        """
         self._path = path
-        self._settings = _json(path / "config.json")
+        self._settings = self._json("config.json")
         if self._settings.get("model_type") not in _MODEL_TYPES:
             raise ValueError(
                 f"{path}: model_type {self._settings.get('model_type')}; can run {', '.join(_MODEL_TYPES)}"
             )
-        self._tensors: dict[str, Matrix] = {}
-        for file in sorted(path.glob("*.safetensors")):
+        try:
+            check_keys(self._settings)
+        except ValueError as error:
+            raise ValueError(f"{path / 'config.json'}: {error}") from None
+        self._tensors: dict[str, Stored] = {}
+        for file in self._files():
             self._tensors |= read_tensors(file)
 
     def config(self) -> LlamaConfig:
-        """Read the sizes. ValueError for a kind of RoPE this package does not know."""
+        """Read the sizes. ValueError for a missing one, and for a kind of RoPE this package does not know."""
         settings = self._settings
         rope = settings.get("rope_scaling") or settings.get("rope_parameters") or {}
-        if rope.get("rope_type", rope.get("type", "default")) != "default":
+        plain = {"rope_theta", "rope_type", "type", "partial_rotary_factor"}
+        if rope.get("rope_type", rope.get("type", "default")) != "default" or rope.keys() - plain:
             raise ValueError(f"{self._path}: rope_scaling {rope}: only plain RoPE is known")
-        num_heads = settings["num_attention_heads"]
+        if rope.get("partial_rotary_factor") not in (None, 1):
+            raise ValueError(f"{self._path}: partial_rotary_factor is {rope['partial_rotary_factor']}: can run 1")
+        num_heads, dim = self._size("num_attention_heads"), self._size("hidden_size")
         return LlamaConfig(
-            vocab_size=settings["vocab_size"],
-            dim=settings["hidden_size"],
-            num_layers=settings["num_hidden_layers"],
+            vocab_size=self._size("vocab_size"),
+            dim=dim,
+            num_layers=self._size("num_hidden_layers"),
             num_heads=num_heads,
-            num_kv_heads=settings.get("num_key_value_heads", num_heads),
-            head_dim=settings.get("head_dim") or settings["hidden_size"] // num_heads,
-            ffn_dim=settings["intermediate_size"],
-            max_model_len=settings["max_position_embeddings"],
-            rope_base=settings.get("rope_theta", rope.get("rope_theta", 10000.0)),
-            norm_eps=settings["rms_norm_eps"],
+            num_kv_heads=settings.get("num_key_value_heads") or num_heads,
+            head_dim=settings.get("head_dim") or dim // num_heads,
+            ffn_dim=self._size("intermediate_size"),
+            max_model_len=self._size("max_position_embeddings"),
+            rope_base=settings.get("rope_theta") or rope.get("rope_theta") or 10000.0,
+            norm_eps=self._size("rms_norm_eps"),
         )
 
     def weights(self, config: LlamaConfig) -> LlamaWeights:
-        """Give all weights, in the floats they are stored as."""
-        tied = self._settings.get("tie_word_embeddings", False) or "lm_head.weight" not in self._tensors
-        return LlamaWeights(
-            embedding=self._tensors["model.embed_tokens.weight"],
-            layers=[self._layer(config, f"model.layers.{index}.") for index in range(config.num_layers)],
-            norm=self._vector("model.norm.weight"),
-            output=None if tied else self._tensors["lm_head.weight"],
-        )
+        """Give all weights, in the floats they are stored as. ValueError for missing, misshaped and unknown tensors."""
+        tied = bool(self._settings.get("tie_word_embeddings"))
+        return assemble(str(self._path), config, self._tensors, _NAMES, rope_in_halves=True, tied=tied)
 
-    def tokenizer(self) -> Tokenizer:
-        """Read `tokenizer.json` and what the folder says about its control tokens."""
-        built = need("tokenizers", "real").Tokenizer.from_file(str(self._path / "tokenizer.json"))
-        about = _json(self._path / "tokenizer_config.json")
-        generation = self._path / "generation_config.json"
-        ends = (_json(generation) if generation.exists() else self._settings).get("eos_token_id", [])
-        template = self._path / "chat_template.jinja"
-        bos = about.get("bos_token")
+    def tokenizer(self, strftime_now: Callable[[str], str] | None = None) -> Tokenizer:
+        """Read `tokenizer.json` and what the folder says about its control tokens.
+
+        `strftime_now` tells a chat template the date. ValueError for a missing or broken file, and for a kind other
+        than byte-level BPE.
+        """
+        self._require("tokenizer.json")
+        try:
+            built = need("tokenizers", "real").Tokenizer.from_file(str(self._path / "tokenizer.json"))
+        except ImportError:
+            raise
+        except Exception as error:  # the library raises nothing narrower
+            raise ValueError(f"{self._path / 'tokenizer.json'} cannot be read: {error}") from None
+        about = self._json("tokenizer_config.json", {})
+        bos, eos = (self._id(built, about, name) for name in ("bos_token", "eos_token"))
+        generation = self._json("generation_config.json", {})
+        stated = [ends for file in (generation, self._settings) if (ends := file.get("eos_token_id")) is not None]
+        try:
+            prefix = _prefix(built, about, bos)
+        except ValueError as error:
+            raise ValueError(f"{self._path / 'tokenizer.json'}: {error}") from None
         return Tokenizer(
             built,
-            end_ids=ends if isinstance(ends, list) else [ends],
-            bos_id=built.token_to_id(bos["content"] if isinstance(bos, Mapping) else bos) if bos else None,
-            add_bos=about.get("add_bos_token", False),
-            chat_template=template.read_text("utf-8") if template.exists() else about.get("chat_template"),
+            vocab_size=self._size("vocab_size"),
+            end_ids=[end for ends in stated for end in (ends if isinstance(ends, list) else [ends])],
+            eos_id=eos,
+            bos_id=bos,
+            prefix=prefix,
+            chat_template=self._chat_template(about),
+            strftime_now=strftime_now,
         )
 
-    def _layer(self, config: LlamaConfig, prefix: str) -> LayerWeights:
-        q_order = halves_to_pairs(config.num_heads, config.head_dim)
-        k_order = halves_to_pairs(config.num_kv_heads, config.head_dim)
-        attention = f"{prefix}self_attn."
-        bias = None
-        if f"{attention}q_proj.bias" in self._tensors:
-            q, k, v = (self._vector(f"{attention}{name}_proj.bias") for name in "qkv")
-            bias = np.concatenate([q[q_order], k[k_order], v])
-        return LayerWeights(
-            attention_norm=self._vector(f"{prefix}input_layernorm.weight"),
-            q=self._tensors[f"{attention}q_proj.weight"].reordered(q_order),
-            k=self._tensors[f"{attention}k_proj.weight"].reordered(k_order),
-            v=self._tensors[f"{attention}v_proj.weight"],
-            o=self._tensors[f"{attention}o_proj.weight"],
-            ffn_norm=self._vector(f"{prefix}post_attention_layernorm.weight"),
-            gate=self._tensors[f"{prefix}mlp.gate_proj.weight"],
-            up=self._tensors[f"{prefix}mlp.up_proj.weight"],
-            down=self._tensors[f"{prefix}mlp.down_proj.weight"],
-            qkv_bias=bias,
-        )
+    def _files(self) -> list[Path]:
+        """Find the files of weights: those the index names, or all there are."""
+        index = self._json(_INDEX, {})
+        if index:
+            named = sorted(set(index["weight_map"].values()))
+            if missing := [name for name in named if not (self._path / name).is_file()]:
+                raise ValueError(
+                    f"{self._path}: {len(missing)} of {len(named)} files that {_INDEX} names are missing: "
+                    f"{', '.join(missing[:5])}"
+                )
+            return [self._path / name for name in named]
+        files = sorted(self._path.glob("*.safetensors"))
+        if not files:
+            others = sorted(file.name for pattern in ("*.bin", "*.pth", "*.pt") for file in self._path.glob(pattern))
+            found = f"; {', '.join(others[:5])} cannot be read" if others else ""
+            raise ValueError(f"{self._path}: no *.safetensors file: the weights are missing{found}")
+        for file in files:
+            parts = file.stem.rpartition("-of-")
+            if parts[1] and parts[2].isdigit() and len(files) != int(parts[2]):
+                raise ValueError(f"{self._path}: {len(files)} of {int(parts[2])} *.safetensors files are there")
+        return files
 
-    def _vector(self, name: str) -> F32:
-        return self._tensors[name].dense().reshape(-1)
+    def _chat_template(self, about: Mapping[str, Any]) -> str | None:
+        """Find the template: in a file of its own, or by the name `default` among several."""
+        alone = self._path / "chat_template.jinja"
+        if alone.exists():
+            return alone.read_text("utf-8")
+        template = self._json("chat_template.json", {}).get("chat_template") or about.get("chat_template")
+        if not isinstance(template, list):
+            return template
+        named = {entry["name"]: entry["template"] for entry in template}
+        if "default" not in named:
+            raise ValueError(f"{self._path}: chat_template has {', '.join(named)}, and none is named default")
+        return str(named["default"])
+
+    def _id(self, built: Any, about: Mapping[str, Any], name: str) -> int | None:
+        token = about.get(name)
+        text = token["content"] if isinstance(token, Mapping) else token
+        return built.token_to_id(text) if text else None
+
+    def _size(self, key: str) -> Any:
+        value = self._settings.get(key)
+        if value is None:
+            raise ValueError(f"{self._path / 'config.json'}: no {key}")
+        return value
+
+    def _require(self, name: str) -> Path:
+        file = self._path / name
+        if not file.is_file():
+            raise ValueError(f"{self._path}: {name} is missing")
+        refuse_pointer(file)
+        return file
+
+    def _json(self, name: str, default: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        if default is not None and not (self._path / name).exists():
+            return default
+        file = self._require(name)
+        try:
+            content = json.loads(file.read_text("utf-8-sig"))
+        except ValueError as error:
+            raise ValueError(f"{file} is not JSON: {error}") from None
+        if not isinstance(content, dict):
+            raise ValueError(f"{file} is not a JSON object")
+        return content
 
 
-def read_tensors(file: Path) -> dict[str, Matrix]:
-    """Map the tensors of one file: eight bytes of header length, a JSON header, then the data it points into.
+def _prefix(built: Any, about: Mapping[str, Any], bos: int | None) -> list[int]:
+    """Find what goes before a prompt: what tokenizer.json puts there, or BOS where the folder asks for it.
 
-    Raises ValueError for a number format other than F32, F16 and BF16.
+    Raises ValueError for a tokenizer that puts something behind it.
     """
-    memory = np.memmap(file, np.uint8, "r")
-    start = 8 + int.from_bytes(memory[:8].tobytes(), "little")
-    header = json.loads(memory[8:start].tobytes())
-    header.pop("__metadata__", None)
-    tensors = {}
-    for name, entry in header.items():
-        if entry["dtype"] not in _DTYPES:
-            raise ValueError(f"{file}: {name} is {entry['dtype']}; can read {', '.join(_DTYPES)}")
-        first, end = (start + offset for offset in entry["data_offsets"])
-        data = memory[first:end].view(_DTYPES[entry["dtype"]]).reshape(entry["shape"])
-        tensors[name] = Matrix(data, decode=_widen if entry["dtype"] == "BF16" else None)
-    return tensors
-
-
-def _widen(rows: NDArray[np.generic]) -> F32:
-    return (rows.astype(np.uint32) << 16).view(np.float32)
-
-
-def _json(file: Path) -> Any:
-    return json.loads(file.read_text("utf-8"))
+    bare, framed = (built.encode("a", add_special_tokens=special).ids for special in (False, True))
+    first = next(i for i in range(len(framed) + 1) if framed[i : i + len(bare)] == bare)
+    if behind := framed[first + len(bare) :]:
+        raise ValueError(f"puts {built.id_to_token(behind[0])!r} behind a prompt, which could not go on then")
+    is_always = about.get("tokenizer_class") in _ALWAYS_BOS
+    wants_bos = about.get("add_bos_token")
+    if is_always and wants_bos is False:
+        return []
+    if bos is not None and (wants_bos or (is_always and wants_bos is None)) and bos not in framed[:first]:
+        return [bos, *framed[:first]]
+    return list(framed[:first])

@@ -1,48 +1,14 @@
 """Text to ids and back, and a conversation to ids, with the tables of a model's own files."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from models.extras import need
+from models.loading.byte_pairs import END_TEXTS
 
-# How each kind of file cuts text before it merges bytes. The names are the values of `tokenizer.ggml.pre`.
-_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_WORDS_ANY_CASE = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|DIGITS| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_CUTS = {
-    "default": [_WORDS],
-    "gpt-2": [_WORDS],
-    "smollm": [r"\p{N}", _WORDS],
-    "llama-bpe": [_WORDS_ANY_CASE.replace("DIGITS", r"\p{N}{1,3}")],
-    "qwen2": [_WORDS_ANY_CASE.replace("DIGITS", r"\p{N}")],
-}
-_END_TEXTS = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|end|>")
-
-
-def byte_pair_tokenizer(
-    tokens: Sequence[str],
-    merges: Sequence[tuple[str, ...]],
-    cut: str,
-    *,
-    special: Sequence[str],
-    added: Sequence[str] = (),
-) -> Any:
-    """Build a `tokenizers.Tokenizer` of byte-level BPE. ValueError for an unknown way to cut text."""
-    if cut not in _CUTS:
-        raise ValueError(f"tokenizer.ggml.pre {cut}: known are {', '.join(_CUTS)}")
-    library = need("tokenizers", "real")
-    cutters = library.pre_tokenizers
-    built = library.Tokenizer(library.models.BPE({token: i for i, token in enumerate(tokens)}, list(merges)))
-    built.pre_tokenizer = cutters.Sequence(
-        [cutters.Split(library.Regex(expression), "isolated") for expression in _CUTS[cut]]
-        + [cutters.ByteLevel(add_prefix_space=False, use_regex=False)]
-    )
-    built.decoder = library.decoders.ByteLevel()
-    built.add_special_tokens([library.AddedToken(text, special=True, normalized=False) for text in special])
-    built.add_tokens([library.AddedToken(text, special=False, normalized=False) for text in added])
-    return built
+if TYPE_CHECKING:
+    from models.loading.chat_template import ChatTemplate
 
 
 class Tokenizer:
@@ -52,36 +18,44 @@ class Tokenizer:
         self,
         built: Any,
         *,
-        end_ids: Iterable[int],
+        vocab_size: int,
+        end_ids: Iterable[int] = (),
+        eos_id: int | None = None,
         bos_id: int | None = None,
-        add_bos: bool = False,
+        prefix: Sequence[int] = (),
+        silent_ids: Iterable[int] = (),
         chat_template: str | None = None,
+        strftime_now: Callable[[str], str] | None = None,
     ) -> None:
-        """Wrap a `tokenizers.Tokenizer`. ValueError when its tokens are not spelled byte by byte."""
+        """Wrap a `tokenizers.Tokenizer` for a model of `vocab_size` ids.
+
+        `prefix` goes before every prompt, `end_ids` and `eos_id` end a text, `bos_id` and `eos_id` have a name in chat
+        templates, `silent_ids` have no text; nor have ids past the tokenizer's own, which a model may have for padding.
+        Raises ValueError when the tokens are not spelled byte by byte.
+        """
         if '"ByteLevel"' not in built.to_str():
             raise ValueError("tokenizer: only byte-level BPE is known")
+        built.no_truncation()  # a file may ask for either, for training
+        built.no_padding()
+        self.vocab_size = vocab_size
+        """Ids are in `[0, vocab_size)`."""
         self._with_special = built
         self._plain = need("tokenizers", "real").Tokenizer.from_str(built.to_str())
         self._plain.encode_special_tokens = True  # encode their spelling as ordinary text
         self._added: Mapping[int, Any] = built.get_added_tokens_decoder()
-        texts = {i for i, token in self._added.items() if token.special and token.content in _END_TEXTS}
-        self.eos_ids = frozenset(end_ids) | texts
-        self._bos = bos_id if add_bos else None
-        self._bos_text, self._eos_text = (
-            self._with_special.id_to_token(i) if i is not None else "" for i in (bos_id, min(end_ids, default=None))
-        )
-        self._template = chat_template
+        self._silent = frozenset(silent_ids)
+        texts = {i for i, token in self._added.items() if token.special and token.content in END_TEXTS}
+        ends = {*end_ids, *texts, *(() if eos_id is None else (eos_id,))}
+        self.eos_ids = frozenset(i for i in ends if 0 <= i < vocab_size)
+        self._prefix = list(prefix)
+        self._bos_id, self._eos_id = bos_id, eos_id
+        self._template, self._strftime_now = chat_template, strftime_now
         self._bytes = {spelled: byte for byte, spelled in enumerate(_spelling_of_bytes())}
-
-    @property
-    def vocab_size(self) -> int:
-        """Ids are in `[0, vocab_size)`."""
-        return int(self._with_special.get_vocab_size())
 
     def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
         """Ids of `text`. What spells a control token is that token only with `parse_special`.
 
-        Raises ValueError for a lone surrogate.
+        Raises ValueError for a lone surrogate, and for a token that the model has no row for.
         """
         try:
             text.encode()
@@ -89,7 +63,10 @@ class Tokenizer:
             raise ValueError(f"text has half a surrogate pair at {error.start}, which is no character") from error
         encoder = self._with_special if parse_special else self._plain
         ids: list[int] = encoder.encode(text, add_special_tokens=False).ids
-        return ids if self._bos is None or ids[:1] == [self._bos] else [self._bos, *ids]
+        if max(ids, default=0) >= self.vocab_size:
+            token = self._with_special.id_to_token(max(ids))
+            raise ValueError(f"text has {token!r}, id {max(ids)}: the model knows ids in [0, {self.vocab_size})")
+        return ids if ids[: len(self._prefix)] == self._prefix else self._prefix + ids
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of `ids`; control tokens have none, and broken UTF-8 becomes the replacement character."""
@@ -97,43 +74,43 @@ class Tokenizer:
 
     def token_bytes(self, token: int) -> bytes:
         """Bytes of one id, maybe a part of a character. ValueError out of the vocabulary."""
+        if not 0 <= token < self.vocab_size:
+            raise ValueError(f"id {token} is out of the vocabulary [0, {self.vocab_size})")
         known = self._added.get(token)
         if known is not None:
             return b"" if known.special else known.content.encode()
-        spelled = self._with_special.id_to_token(token) if token >= 0 else None
+        spelled = None if token in self._silent else self._with_special.id_to_token(token)
         if spelled is None:
-            raise ValueError(f"id {token} is out of the vocabulary [0, {self.vocab_size})")
-        return bytes(self._bytes[character] for character in spelled)
+            return b""
+        try:
+            return bytes(self._bytes[character] for character in spelled)
+        except KeyError:  # not spelled byte by byte: it stands for itself
+            return bytes(spelled.encode())
 
-    def chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+    def chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
         """Ids of a conversation up to where the assistant speaks, each message with `role` and `content`.
 
-        A message that spells a control token is taken at its word, as chat templates do. ValueError without a
-        template, for a message without text, and for messages the template refuses.
+        A message with `tool_calls` needs no content. A message that spells a control token is taken at its word, as
+        chat templates do. ValueError without a template, for a message without text, and for messages the template
+        refuses.
         """
         if self._template is None:
             raise ValueError("chat: this model has no chat template")
         for index, message in enumerate(messages):
-            for field in ("role", "content"):
+            needed = ("role",) if message.get("tool_calls") else ("role", "content")
+            for field in needed:
                 if not isinstance(message.get(field), str):
                     raise ValueError(f"messages[{index}].{field} {message.get(field)!r}: must be a string")
-        jinja2 = need("jinja2", "real")
-        sandbox = need("jinja2.sandbox", "real").ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-        sandbox.globals["raise_exception"] = _refuse
-        try:
-            text = sandbox.from_string(self._template).render(
-                messages=list(messages),
-                add_generation_prompt=True,
-                bos_token=self._bos_text,
-                eos_token=self._eos_text,
-            )
-        except jinja2.TemplateError as error:
-            raise ValueError(f"chat template: {error}") from error
-        return self.encode(text, parse_special=True)
+        return self.encode(self._chat_template.render(messages), parse_special=True)
 
+    @cached_property
+    def _chat_template(self) -> "ChatTemplate":
+        need("jinja2", "real")
+        from models.loading.chat_template import ChatTemplate  # noqa: PLC0415  # what renders it is an extra
 
-def _refuse(message: str) -> None:
-    raise ValueError(f"chat template: {message}")
+        assert self._template is not None
+        bos, eos = ("" if i is None else self._with_special.id_to_token(i) or "" for i in (self._bos_id, self._eos_id))
+        return ChatTemplate(self._template, bos, eos, self._strftime_now)
 
 
 def _spelling_of_bytes() -> list[str]:

@@ -25,8 +25,26 @@ TEMPLATE = (
 )
 
 
-def write(path, seed=0, tied=True, architecture="llama", bias=None, cut="smollm", **extra):
-    """A tiny llama as a GGUF file."""
+TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *"abcdefghijklmnopqrstuvwxyz<|>_Ġ", "he", "ll", "hell"]
+TYPES = [CONTROL] * 3 + [NORMAL] * (len(TOKENS) - 3)
+MERGES = ["h e", "l l", "he ll"]
+
+
+def write(
+    path,
+    seed=0,
+    tied=True,
+    architecture="llama",
+    bias=None,
+    cut="smollm",
+    tokens=TOKENS,
+    types=TYPES,
+    merges=MERGES,
+    tensors=(),
+    bf16=(),
+    **extra,
+):
+    """A tiny llama as a GGUF file, with `tensors` more in it, those named in `bf16` in that format."""
     config, weights = tiny_llama(seed, tied=tied)
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_context_length(config.max_model_len)
@@ -40,11 +58,25 @@ def write(path, seed=0, tied=True, architecture="llama", bias=None, cut="smollm"
     writer.add_layer_norm_rms_eps(config.norm_eps)
     writer.add_rope_freq_base(config.rope_base)
     for key, value in extra.items():
-        writer.add_string(key.replace("__", "."), value)
-    writer.add_tensor("token_embd.weight", weights.embedding.dense())
-    writer.add_tensor("output_norm.weight", weights.norm)
+        kind = {str: writer.add_string, bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32}
+        if key == "general__alignment":
+            writer.add_custom_alignment(value)
+        else:
+            kind.get(type(value), writer.add_array)(key.replace("__", "."), value)
+
+    def add(name, values):
+        if name in bf16:
+            values = gguf.quants.quantize(values, gguf.GGMLQuantizationType.BF16)
+            writer.add_tensor(name, values, raw_dtype=gguf.GGMLQuantizationType.BF16)
+        else:
+            writer.add_tensor(name, values)
+
+    for name, values in tensors:
+        add(name, values)
+    add("token_embd.weight", weights.embedding.dense())
+    add("output_norm.weight", weights.norm)
     if weights.output is not None:
-        writer.add_tensor("output.weight", weights.output.dense())
+        add("output.weight", weights.output.dense())
     heads = {"q": config.num_heads, "k": config.num_kv_heads}
     biases = {}
     if bias is not None:
@@ -58,18 +90,20 @@ def write(path, seed=0, tied=True, architecture="llama", bias=None, cut="smollm"
         return halves
 
     for index, layer in enumerate(weights.layers):
-        writer.add_tensor(f"blk.{index}.attn_norm.weight", layer.attention_norm)
-        writer.add_tensor(f"blk.{index}.ffn_norm.weight", layer.ffn_norm)
+        add(f"blk.{index}.attn_norm.weight", layer.attention_norm)
+        add(f"blk.{index}.ffn_norm.weight", layer.ffn_norm)
         for field, name in NAMES.items():
-            writer.add_tensor(f"blk.{index}.{name}.weight", in_file_order(field, getattr(layer, field).dense()))
+            add(f"blk.{index}.{name}.weight", in_file_order(field, getattr(layer, field).dense()))
         for field, values in biases.items():
-            writer.add_tensor(f"blk.{index}.attn_{field}.bias", in_file_order(field, values))
-    tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *"abcdefghijklmnopqrstuvwxyz<|>_Ġ", "he", "ll", "hell"]
+            add(f"blk.{index}.attn_{field}.bias", in_file_order(field, values))
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(cut)
-    writer.add_token_list(tokens)
-    writer.add_token_types([CONTROL] * 3 + [NORMAL] * (len(tokens) - 3))
-    writer.add_token_merges(["h e", "l l", "he ll"])
+    if tokens is not None:
+        writer.add_token_list(tokens)
+    if types is not None:
+        writer.add_token_types(types)
+    if merges is not None:
+        writer.add_token_merges(merges)
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_add_bos_token(False)
@@ -119,7 +153,7 @@ def test_tokenizer_and_chat_come_from_the_file(tmp_path):
     assert tokenizer.encode("<|im_end|>", parse_special=True) == [2]
     assert tokenizer.token_bytes(2) == b""
     assert tokenizer.token_bytes(ids[0]) == b"hell"
-    for wrong in (-1, 37):
+    for wrong in (-1, 97):
         with pytest.raises(ValueError, match=f"id {wrong}"):
             tokenizer.token_bytes(wrong)
     chat = tokenizer.chat([{"role": "user", "content": "hell"}])

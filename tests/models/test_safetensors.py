@@ -96,7 +96,7 @@ def test_halves_are_turned_as_halves(tmp_path):
     config, _ = write_folder(tmp_path)
     folder = SafetensorsFolder(tmp_path)
     layer = folder.weights(config).layers[0]
-    from models.loading.safetensors_folder import read_tensors
+    from models.loading.safetensors_file import read_tensors
 
     tensors = read_tensors(tmp_path / "model-0.safetensors") | read_tensors(tmp_path / "model-1.safetensors")
     x = np.random.default_rng(0).standard_normal((2, config.dim)).astype(np.float32)
@@ -116,7 +116,7 @@ def test_halves_are_turned_as_halves(tmp_path):
         return turned
 
     prefix = "model.layers.0.self_attn."
-    q, k = (in_halves(tensors[f"{prefix}{name}_proj.weight"].dense()) for name in "qk")
+    q, k = (in_halves(tensors[f"{prefix}{name}_proj.weight"].matrix.dense()) for name in "qk")
     expected = np.einsum("qhd,khd->hqk", q[:, ::3], k)
     found = np.einsum("qhd,khd->hqk", in_pairs(layer.q.dense())[:, ::3], in_pairs(layer.k.dense()))
     np.testing.assert_allclose(found, expected, rtol=1e-9)
@@ -161,11 +161,11 @@ def test_what_cannot_be_run_is_refused_by_name(tmp_path):
 
 def test_the_reader_agrees_with_the_safetensors_library(tmp_path):
     library = pytest.importorskip("safetensors.numpy")
-    from models.loading.safetensors_folder import read_tensors
+    from models.loading.safetensors_file import read_tensors
 
     arrays = {"a": np.arange(12, dtype=np.float32).reshape(3, 4), "b": np.ones(5, np.float16)}
     library.save_file(arrays, tmp_path / "x.safetensors")
     read = read_tensors(tmp_path / "x.safetensors")
     assert sorted(read) == ["a", "b"]
     for name, array in arrays.items():
-        np.testing.assert_array_equal(read[name].dense(), array)
+        np.testing.assert_array_equal(read[name].matrix.dense(), array)
