@@ -3,12 +3,11 @@
 from models.checked_kv import KvMismatch
 from models.execution import execute
 from models.fake import FakeModel, FakeTarget
-from models.protocol import BlockCopy, Chunk, Emission, Model, SelfVerifyingModel
+from models.protocol import Chunk, Emission, Model, SelfVerifyingModel, SlotMove
 from models.replay import ReplayModel
 from models.runner_target import RunnerTarget
 
 __all__ = [
-    "BlockCopy",
     "Chunk",
     "Emission",
     "FakeModel",
@@ -18,5 +17,6 @@ __all__ = [
     "ReplayModel",
     "RunnerTarget",
     "SelfVerifyingModel",
+    "SlotMove",
     "execute",
 ]

@@ -1,18 +1,21 @@
-"""KV memory that remembers whose it is: every slot holds its token and a checksum chained over the whole prefix.
+"""KV memory that remembers whose it is: every slot holds its token, its position and a checksum chained over its prefix.
 
 A pass reads its context back through the block table, so a block that is stale, was never written, was stolen or
-belongs to another sequence cannot go unseen. What a pass costs grows with its blocks, not with its positions: slots
-within a block are compared with each other once after they were written, the seams between blocks in every pass.
+belongs to another sequence cannot go unseen. In a token tree the checksum is chained over the path: an accepted node
+that was not moved to where the context goes on, or one that hung elsewhere, is found by the next pass. What a pass
+costs grows with its blocks, not with its positions: slots within a block are compared with each other once after they
+were written, the seams between blocks in every pass.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from models.protocol import BlockCopy, Chunk
+from models.branches import Branches, find_branches
+from models.protocol import Chunk, SlotMove, places
 
 _MULTIPLIER = 6364136223846793005
 _INCREMENT = 1442695040888963407
@@ -27,20 +30,33 @@ class KvMismatch(RuntimeError):
 
 
 class Rows(NamedTuple):
-    """The positions that rows of logits are wanted for, chunk after chunk, and where they are."""
+    """The fed ids that rows of logits are wanted for, chunk after chunk, and where they are."""
 
     positions: NDArray[np.intp]
+    slots: NDArray[np.intp]
+    """The slot of each in its sequence; in a chain its position."""
     tables: NDArray[np.intp]
     """For each row, where its sequence's table begins in `blocks`."""
     blocks: NDArray[np.intp]
     """The tables of a pass, one after the other."""
+    steps: "_Steps | None"
+    """How to walk back along a tree's paths; None where every slot follows the one before it."""
+
+
+class _Steps(NamedTuple):
+    """For the branches of a pass: the slot of each one's parent, and which branch that is, -1 where it is none."""
+
+    branch_of: NDArray[np.intp]  # per row, -1 where it is on a chain
+    slots: NDArray[np.intp]
+    branches: NDArray[np.intp]
 
 
 class _Fed(NamedTuple):
-    """A pass in numbers: `i` runs over chunks, `b` over the blocks of all tables, `t` over fed ids."""
+    """A pass in numbers: `i` runs over chunks, `b` over the blocks of all tables."""
 
-    starts: NDArray[np.intp]  # [i] first position fed
-    ends: NDArray[np.intp]  # [i] position past the last
+    starts: NDArray[np.intp]  # [i] first slot fed
+    ends: NDArray[np.intp]  # [i] slot past the last
+    stems: NDArray[np.intp]  # [i] number of ids fed before the first fork
     tables: NDArray[np.intp]  # [i] where the chunk's table begins in `blocks`
     blocks: NDArray[np.intp]  # [b]
     chunk_of: NDArray[np.intp]  # [b]
@@ -53,6 +69,7 @@ class CheckedMemory:
     def __init__(self, num_blocks: int, block_tokens: int) -> None:
         self.block_tokens = block_tokens
         self._tokens = np.zeros((num_blocks, block_tokens), np.uint64)
+        self._positions = np.zeros((num_blocks, block_tokens), np.intp)
         self._sums = np.zeros((num_blocks, block_tokens), np.uint64)
         self._num_chained = np.ones(num_blocks, np.intp)  # leading slots known to continue each other
         self._powers = np.ones(1, np.uint64)
@@ -61,50 +78,77 @@ class CheckedMemory:
     def extend(self, chunks: Sequence[Chunk]) -> Rows:
         """Check every chunk's context and write the ids it feeds.
 
-        Raises KvMismatch, naming chunk, position and block, where a slot does not continue the one before it.
+        Raises KvMismatch, naming chunk, position and block, where a slot does not continue the one before it, and
+        ValueError, with nothing written, for parents that make no tree.
         """
-        fed = self._number(chunks)
+        trees = find_branches(chunks)
+        fed = self._number(chunks, trees)
         self._check(fed)
-        self._write(fed, chunks)
+        branches = None if trees is None else trees[1]
+        self._write(fed, chunks, branches)
         num_rows = np.array([chunk.num_rows for chunk in chunks], np.intp)
         before = num_rows.cumsum() - num_rows
-        positions = np.arange(int(num_rows.sum())) + np.repeat(fed.ends - num_rows - before, num_rows)
-        return Rows(positions, np.repeat(fed.tables, num_rows), fed.blocks)
+        slots = np.arange(int(num_rows.sum())) + np.repeat(fed.ends - num_rows - before, num_rows)
+        tables = np.repeat(fed.tables, num_rows)
+        if branches is None:
+            return Rows(slots, slots, tables, fed.blocks, None)
+        num_fed = fed.ends - fed.starts
+        rows = slots + np.repeat(num_fed.cumsum() - fed.ends, num_rows)  # among all fed ids
+        branch_of = np.full(int(num_fed.sum()), -1)
+        branch_of[branches.rows] = np.arange(len(branches.rows))
+        forks = (fed.starts + fed.stems)[branches.chunk_of]
+        positions = slots.copy()
+        is_branch = branch_of[rows] >= 0
+        positions[is_branch] = (forks + branches.depths)[branch_of[rows[is_branch]]]
+        parent_slots = np.where(branches.parents >= 0, branches.slots[branches.parents], forks - 1)
+        return Rows(positions, slots, tables, fed.blocks, _Steps(branch_of[rows], parent_slots, branches.parents))
 
-    def tokens_at(self, rows: Rows, back: int) -> NDArray[np.uint64]:
-        """Give the token `back` positions before each row's own, 0 where there is none."""
-        positions = rows.positions - back
-        is_there = positions >= 0
-        at = np.where(is_there, positions, 0)
-        tokens = self._tokens[rows.blocks[rows.tables + at // self.block_tokens], at % self.block_tokens]
-        return np.where(is_there, tokens, np.uint64(0))
+    def walk_back(self, rows: Rows) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.bool_]]]:
+        """Give each row's own token, then the one before it, and so on; and whether there is one."""
+        slots, steps = rows.slots, rows.steps
+        branches = None if steps is None else steps.branch_of
+        back = 0
+        while True:
+            is_there = rows.positions >= back
+            at = np.where(is_there, slots, 0)
+            yield self._tokens[rows.blocks[rows.tables + at // self.block_tokens], at % self.block_tokens], is_there
+            back += 1
+            if steps is None or branches is None:
+                slots = slots - 1
+            else:
+                on_branch = branches >= 0
+                slots = np.where(on_branch, steps.slots[branches], slots - 1)
+                branches = np.where(on_branch, steps.branches[branches], -1)
 
     def sums_at(self, rows: Rows) -> NDArray[np.uint64]:
         """Give the checksum of each row's whole context."""
-        at = rows.positions
+        at = rows.slots
         sums: NDArray[np.uint64] = self._sums[
             rows.blocks[rows.tables + at // self.block_tokens], at % self.block_tokens
         ]
         return sums
 
-    def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
-        """Copy the first slots of a block to another."""
-        for source, destination, num_tokens in copies:
-            self._tokens[destination, :num_tokens] = self._tokens[source, :num_tokens]
-            self._sums[destination, :num_tokens] = self._sums[source, :num_tokens]
-            self._num_chained[destination] = min(self._num_chained[source], num_tokens)
+    def move_slots(self, moves: Sequence[SlotMove]) -> None:
+        """Move what slots hold; all sources are read before any destination is written."""
+        size = self.block_tokens
+        source, destination = places(moves, self.block_tokens)
+        for memory in (self._tokens, self._positions, self._sums):
+            memory[destination] = memory[source]
+        blocks, slots = destination
+        np.minimum.at(self._num_chained, blocks, np.maximum(slots, 1))
 
-    def _number(self, chunks: Sequence[Chunk]) -> _Fed:
+    def _number(self, chunks: Sequence[Chunk], trees: tuple[NDArray[np.intp], Branches] | None) -> _Fed:
         starts = np.array([chunk.start for chunk in chunks], np.intp)
         ends = starts + np.array([len(chunk.ids) for chunk in chunks], np.intp)
         num_blocks = -(-ends // self.block_tokens)
         for i, (chunk, needed) in enumerate(zip(chunks, num_blocks.tolist(), strict=True)):
             if len(chunk.table) != needed:
-                raise KvMismatch(f"chunk {i}: {len(chunk.table)} blocks for {ends[i]} positions")
+                raise KvMismatch(f"chunk {i}: {len(chunk.table)} blocks for {ends[i]} slots")
         blocks = np.fromiter(chain.from_iterable(chunk.table for chunk in chunks), np.intp, int(num_blocks.sum()))
         tables = num_blocks.cumsum() - num_blocks
         chunk_of = np.repeat(np.arange(len(chunks)), num_blocks)
-        return _Fed(starts, ends, tables, blocks, chunk_of, np.arange(len(blocks)) - tables[chunk_of])
+        stems = ends - starts if trees is None else trees[0]
+        return _Fed(starts, ends, stems, tables, blocks, chunk_of, np.arange(len(blocks)) - tables[chunk_of])
 
     def _check(self, fed: _Fed) -> None:
         """Compare every slot of the contexts with the one before it, as far as that has not been done."""
@@ -114,7 +158,9 @@ class CheckedMemory:
         before[1:] = self._sums[fed.blocks[:-1], size - 1]
         before[fed.tables] = _EMPTY
         seams = before * MULTIPLIER + (self._tokens[fed.blocks, 0] + INCREMENT)
-        is_wrong = (held > 0) & (seams != self._sums[fed.blocks, 0])
+        is_wrong = seams != self._sums[fed.blocks, 0]
+        is_wrong |= self._positions[fed.blocks, 0] != fed.ordinals * size
+        is_wrong &= held > 0
         if is_wrong.any():
             self._refuse(fed, int(is_wrong.argmax()), 0)
         unsure = np.flatnonzero(held > self._num_chained[fed.blocks])
@@ -123,9 +169,10 @@ class CheckedMemory:
 
     def _check_within(self, fed: _Fed, unsure: NDArray[np.intp], held: NDArray[np.intp]) -> None:
         blocks = fed.blocks[unsure]
-        sums, tokens = self._sums[blocks], self._tokens[blocks]
+        sums, tokens, positions = self._sums[blocks], self._tokens[blocks], self._positions[blocks]
         continues = np.ones(sums.shape, bool)
         continues[:, 1:] = sums[:, :-1] * MULTIPLIER + (tokens[:, 1:] + INCREMENT) == sums[:, 1:]
+        continues[:, 1:] &= positions[:, :-1] + 1 == positions[:, 1:]
         num_chained = np.where(continues.all(axis=1), self.block_tokens, continues.argmin(axis=1))
         if (num_chained < held).any():
             first = int((num_chained < held).argmax())
@@ -137,29 +184,34 @@ class CheckedMemory:
         position = int(fed.ordinals[at]) * self.block_tokens + slot
         raise KvMismatch(
             f"chunk {i} (start {fed.starts[i]}): position {position} in block {block} holds token "
-            f"{self._tokens[block, slot]} and does not continue the position before it"
+            f"{self._tokens[block, slot]} of position {self._positions[block, slot]} and does not continue the one before"
         )
 
-    def _write(self, fed: _Fed, chunks: Sequence[Chunk]) -> None:
+    def _write(self, fed: _Fed, chunks: Sequence[Chunk], branches: Branches | None) -> None:
         size = self.block_tokens
         num_fed = fed.ends - fed.starts
         ahead = num_fed.cumsum() - num_fed
         total = int(num_fed.sum())
         ids = np.fromiter(chain.from_iterable(chunk.ids for chunk in chunks), np.uint64, total)
-        positions = np.arange(total) + np.repeat(fed.starts - ahead, num_fed)
-        blocks = fed.blocks[np.repeat(fed.tables, num_fed) + positions // size]
+        slots = np.arange(total) + np.repeat(fed.starts - ahead, num_fed)
+        blocks = fed.blocks[np.repeat(fed.tables, num_fed) + slots // size]
         last = np.maximum(fed.starts - 1, 0)
         previous = np.where(
             fed.starts > 0, self._sums[fed.blocks[fed.tables + last // size], last % size], np.uint64(_EMPTY)
         )
-        slots = positions % size
-        self._tokens[blocks, slots] = ids
-        self._sums[blocks, slots] = self._chain(ids, num_fed, ahead, previous)
-        #   in a block that was written from slot `first` to slot `past`, what came after no longer continues it
+        if branches is None:
+            positions, sums = slots, self._chain(ids, num_fed, ahead, previous)
+        else:
+            positions = slots.copy()
+            positions[branches.rows] = (fed.starts + fed.stems)[branches.chunk_of] + branches.depths
+            sums = self._chain_paths(ids, fed.stems, ahead, previous, branches)
+        at = blocks, slots % size
+        self._tokens[at], self._positions[at], self._sums[at] = ids, positions, sums
+        #   in a block that was written from slot `first` on, each slot up to `past` continues the one before it
         written = np.flatnonzero((fed.ordinals + 1) * size > fed.starts[fed.chunk_of])
         offsets = fed.ordinals[written] * size
         first = np.maximum(fed.starts[fed.chunk_of[written]] - offsets, 0)
-        past = np.minimum(fed.ends[fed.chunk_of[written]] - offsets, size)
+        past = np.clip((fed.starts + fed.stems)[fed.chunk_of[written]] - offsets, 1, size)
         known = self._num_chained[fed.blocks[written]]
         self._num_chained[fed.blocks[written]] = np.where(known >= first, past, known)
 
@@ -171,11 +223,34 @@ class CheckedMemory:
         With M odd, h[j] = M**j * (h[0] + sum over i < j of (token[i] + c) * M**-(i + 1)): a running sum.
         """
         self._grow_powers(int(fed.max(initial=0)) + 1)
+        if not len(ids):
+            return ids
         j = np.arange(len(ids)) - np.repeat(before, fed)
         running = np.cumsum((ids + INCREMENT) * self._inverses[j + 1])
         base = np.where(before > 0, running[np.maximum(before, 1) - 1], np.uint64(0))
         chained_to: NDArray[np.uint64] = self._powers[j + 1] * (running - np.repeat(base - previous, fed))
         return chained_to
+
+    def _chain_paths(
+        self,
+        ids: NDArray[np.uint64],
+        stems: NDArray[np.intp],
+        ahead: NDArray[np.intp],
+        previous: NDArray[np.uint64],
+        branches: Branches,
+    ) -> NDArray[np.uint64]:
+        """Chain through the stem of every chunk and then, layer by layer, from each branch's parent to it."""
+        sums = np.empty(len(ids), np.uint64)
+        is_stem = np.ones(len(ids), bool)
+        is_stem[branches.rows] = False
+        sums[is_stem] = self._chain(ids[is_stem], stems, stems.cumsum() - stems, previous)
+        stem_ends = np.where(stems > 0, sums[np.maximum(ahead + stems, 1) - 1], previous)
+        for depth in range(branches.num_layers):
+            layer = np.flatnonzero(branches.depths == depth)
+            rows, parents = branches.rows[layer], branches.rows[branches.parents[layer]]
+            before = sums[parents] if depth else stem_ends[branches.chunk_of[layer]]
+            sums[rows] = before * MULTIPLIER + (ids[rows] + INCREMENT)
+        return sums
 
     def _grow_powers(self, count: int) -> None:
         if len(self._powers) < count:
@@ -206,16 +281,9 @@ class CheckedModel:
         """Take fresh memory."""
         self._memory = CheckedMemory(num_blocks, block_tokens)
 
-    def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
-        """Carry out the copies, in order."""
-        self._memory.copy_blocks(copies)
-
-    def _feed(self, chunks: Sequence[Chunk]) -> Rows:
-        """Check the contexts and write the fed ids. Raises ValueError for a token tree."""
-        for i, chunk in enumerate(chunks):
-            if chunk.parents is not None:
-                raise ValueError(f"chunk {i} has parents: this model takes chains only")
-        return self._memory.extend(chunks)
+    def move_slots(self, moves: Sequence[SlotMove]) -> None:
+        """Move KV within sequences."""
+        self._memory.move_slots(moves)
 
 
 def checksum(tokens: Sequence[int]) -> int:

@@ -1,6 +1,7 @@
 """A target without weights: its logits are a pure function of a seed and the last few tokens."""
 
 from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,7 @@ class FakeModel(CheckedModel):
 
         Raises KvMismatch for a context that is not there.
         """
-        return self._rows(self._contexts(self._feed(chunks)))
+        return self._rows(self._contexts(self._memory.extend(chunks)))
 
     def rows(self, context: Sequence[int], num_rows: int) -> NDArray[np.float32]:
         """Give the logits after each of the last `num_rows` tokens of a context, from the tokens alone."""
@@ -50,9 +51,9 @@ class FakeModel(CheckedModel):
     def _contexts(self, rows: Rows) -> NDArray[np.uint64]:
         """Hash the last tokens before and at each row, oldest first."""
         h = np.full(len(rows.positions), self.seed % 2**64, np.uint64)
-        for back in range(self.order - 1, -1, -1):
-            tokens = self._memory.tokens_at(rows, back)
-            h = np.where(rows.positions >= back, h * MULTIPLIER + (tokens + INCREMENT), h)
+        newest_first = list(islice(self._memory.walk_back(rows), self.order))
+        for tokens, is_there in reversed(newest_first):
+            h = np.where(is_there, h * MULTIPLIER + (tokens + INCREMENT), h)
         return h
 
     def _rows(self, h: NDArray[np.uint64]) -> NDArray[np.float32]:
@@ -77,10 +78,21 @@ class FakeTarget:
         """Tokens fed."""
         return len(self._context)
 
-    def extend(self, ids: Sequence[int]) -> NDArray[np.float32]:
-        """Feed ids; a row per id, float32 `[len(ids), vocab]`."""
+    def extend(self, ids: Sequence[int], parents: Sequence[int] | None = None) -> NDArray[np.float32]:
+        """Feed ids; a row per id, float32 `[len(ids), vocab]`. `parents` as in `Chunk`."""
+        cached = len(self._context)
         self._context.extend(ids)
-        return self._model.rows(self._context, len(ids))
+        if parents is None:
+            return self._model.rows(self._context, len(ids))
+        tails = [self._context[max(0, cached - self._model.order) : cached]]  # the last is that of parent -1
+        for token, parent in zip(ids, parents, strict=True):
+            tails.insert(-1, [*tails[parent if parent >= 0 else -1], token][-self._model.order :])
+        return np.concatenate([self._model.rows(tail, 1) for tail in tails[:-1]])
+
+    def move_slots(self, moves: Sequence[tuple[int, int]]) -> None:
+        """Move tokens from slot to slot, as `spec.compaction` has it."""
+        for source, destination in moves:
+            self._context[destination] = self._context[source]
 
     def truncate(self, length: int) -> None:
         """Forget all but the first `length` tokens."""

@@ -12,7 +12,7 @@ from models.kernels.passes import NUM_STAGES, Packed, Private, Shared, Sizes, ru
 from models.kernels.product import MAX_ROWS
 from models.kernels.stages import CLAIM_STRIDE
 from models.paged_kv import PagedKv, flatten
-from models.protocol import BlockCopy, Chunk
+from models.protocol import Chunk, SlotMove
 from models.weights import F32, LlamaConfig, LlamaWeights
 
 _log = logging.getLogger(__name__)
@@ -66,9 +66,9 @@ class FastLlama:
         self._kv = PagedKv(config.num_layers, num_blocks, block_tokens, config.num_kv_heads, sizes.padded_head)
         self._rooms = None
 
-    def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
-        """Carry out the copies, in order."""
-        self._bound().copy(copies)
+    def move_slots(self, moves: Sequence[SlotMove]) -> None:
+        """Move KV within sequences. A key keeps the rotation of the position it was fed at."""
+        self._bound().move_slots(moves)
 
     def forward(self, chunks: Sequence[Chunk]) -> F32:
         """Feed every id; logits float32 `[sum(num_rows), vocab_size]`.
@@ -79,6 +79,7 @@ class FastLlama:
         fed = flatten(chunks, kv, self.vocab_size, self.max_model_len)
         shared, private = self._rooms_for(len(fed.ids))
         shared.x[: len(fed.ids), : self.config.dim] = self._embedding.rows(fed.ids)
+        shared.x[:, self.config.dim :] = 0  # a row that is not finite leaves nan here
         shared.claims[:] = 0
         logits = np.empty((len(fed.wanted), _up(self.vocab_size, TILE_OUTPUTS)), np.float32)
 

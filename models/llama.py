@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from models.linear import RowLinear
 from models.paged_kv import PagedKv, Pass, flatten
-from models.protocol import BlockCopy, Chunk
+from models.protocol import Chunk, SlotMove
 from models.weights import F32, LayerWeights, LlamaConfig, LlamaWeights
 
 _KEY_TILE = 32  # keys one attention product sees; small enough for BLAS to stay on one thread
@@ -44,9 +44,9 @@ class Llama:
         config = self.config
         self._kv = PagedKv(config.num_layers, num_blocks, block_tokens, config.num_kv_heads, config.head_dim)
 
-    def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
-        """Carry out the copies, in order."""
-        self._bound().copy(copies)
+    def move_slots(self, moves: Sequence[SlotMove]) -> None:
+        """Move KV within sequences. A key keeps the rotation of the position it was fed at."""
+        self._bound().move_slots(moves)
 
     def forward(self, chunks: Sequence[Chunk]) -> F32:
         """Feed every id; logits float32 `[sum(num_rows), vocab_size]`.
@@ -111,7 +111,7 @@ def rotate(heads: F32, cosines: F32, sines: F32) -> F32:
 
 
 def attention(q: F32, fed: Pass, keys: F32, values: F32) -> F32:
-    """Let every row attend to its own sequence up to itself.
+    """Let every row attend to its own sequence up to itself, on a branch along its path.
 
     From `q` `[rows, heads, head_dim]` to `[rows, heads * head_dim]`.
     """
@@ -121,10 +121,18 @@ def attention(q: F32, fed: Pass, keys: F32, values: F32) -> F32:
     mixed = np.empty_like(q)
     for chunk, table in enumerate(fed.tables):
         rows = np.flatnonzero(fed.chunk_of == chunk)
-        length = int(fed.positions[rows[-1]]) + 1
-        key_tiles, value_tiles = _tiles(keys, table, length), _tiles(values, table, length)
-        for row in rows:
-            mixed[row] = _attend(q[row], key_tiles, value_tiles, int(fed.positions[row]) + 1)
+        longest = int(fed.positions[rows].max()) + 1
+        key_tiles, value_tiles = _tiles(keys, table, longest), _tiles(values, table, longest)
+        for row in rows[::-1]:  # backwards, for what a row may not see is wiped and no row before it sees more
+            length, base = int(fed.positions[row]) + 1, int(fed.bases[row])
+            if base < length:
+                path = np.arange(base, length)
+                slots = fed.paths[row, : length - base]
+                at = table[slots // keys.shape[1]], slots % keys.shape[1]
+                for tiles, memory in ((key_tiles, keys), (value_tiles, values)):
+                    tiles[path // _KEY_TILE, :, path % _KEY_TILE] = memory[at]
+            value_tiles[(length - 1) // _KEY_TILE, :, (length - 1) % _KEY_TILE + 1 :] = 0  # no weight: 0 * nan is nan
+            mixed[row] = _attend(q[row], key_tiles, value_tiles, length)
     return mixed.reshape(num_rows, num_heads * head_dim)
 
 

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.protocol import BlockCopy, Chunk
+from models.branches import Branches, find_branches
+from models.protocol import Chunk, SlotMove, places
 
 
 class PagedKv:
@@ -21,15 +22,11 @@ class PagedKv:
         self.num_blocks = num_blocks
         self.block_tokens = block_tokens
 
-    def copy(self, copies: Sequence[BlockCopy]) -> None:
-        """Carry out the copies in order, in every layer. ValueError for a block or length that does not exist."""
-        for source, destination, num_tokens in copies:
-            if not (0 <= source < self.num_blocks and 0 <= destination < self.num_blocks):
-                raise ValueError(f"copy {source} -> {destination}: blocks are in [0, {self.num_blocks})")
-            if not 0 <= num_tokens <= self.block_tokens:
-                raise ValueError(f"num_tokens {num_tokens}: a block holds {self.block_tokens}")
-            for memory in (self.keys, self.values):
-                memory[:, destination, :num_tokens] = memory[:, source, :num_tokens]
+    def move_slots(self, moves: Sequence[SlotMove]) -> None:
+        """Move what slots hold, in every layer; all sources are read before any destination is written."""
+        source, destination = places(moves, self.block_tokens)
+        for memory in (self.keys, self.values):
+            memory[:, *destination] = memory[:, *source]
 
 
 class Pass(NamedTuple):
@@ -40,11 +37,15 @@ class Pass(NamedTuple):
     positions: NDArray[np.int64]
     """`[rows]`"""
     blocks: NDArray[np.int64]
-    """`[rows]`: the block that takes the row's key and value."""
+    """`[rows]`: the block that takes the row's key and value,"""
     slots: NDArray[np.int64]
-    """`[rows]`: where in that block."""
+    """`[rows]`: and where in that block."""
     chunk_of: NDArray[np.int64]
     """`[rows]`"""
+    bases: NDArray[np.int64]
+    """`[rows]`: the row sees its sequence's slots before this one, and those of its path."""
+    paths: NDArray[np.int64]
+    """`[rows, longest path]`: for a row on a branch the slots of positions `bases[row]` to its own, in order."""
     tables: NDArray[np.int64]
     """`[chunks, longest table]`, filled up with zeros."""
     wanted: NDArray[np.int64]
@@ -54,8 +55,8 @@ class Pass(NamedTuple):
 def flatten(chunks: Sequence[Chunk], kv: PagedKv, vocab_size: int, max_model_len: int) -> Pass:
     """Check the chunks and lay their ids out row by row.
 
-    Raises ValueError, before anything is written, for a token tree, no ids, an id, block, length or `num_rows` out
-    of range, or a table too short.
+    Raises ValueError, before anything is written, for parents that make no tree, no ids, an id, block, position or
+    `num_rows` out of range, or a table too short.
     """
     for chunk in chunks:
         _check(chunk, kv, vocab_size, max_model_len)
@@ -63,7 +64,16 @@ def flatten(chunks: Sequence[Chunk], kv: PagedKv, vocab_size: int, max_model_len
     ends = np.cumsum(lengths)
     chunk_of = np.repeat(np.arange(len(chunks)), lengths)
     starts = np.array([chunk.start for chunk in chunks], np.int64)
-    positions = np.arange(len(chunk_of)) - (ends - lengths - starts)[chunk_of]
+    slots = np.arange(len(chunk_of)) - (ends - lengths - starts)[chunk_of]
+    positions, bases, paths = slots, slots + 1, np.empty((len(slots), 0), np.int64)
+    trees = find_branches(chunks)
+    if trees is not None:
+        stems, branches = trees
+        forks = (starts + stems)[branches.chunk_of]
+        positions, bases, paths = positions.copy(), bases.copy(), _paths(len(slots), branches)
+        positions[branches.rows], bases[branches.rows] = forks + branches.depths, forks
+    if (positions >= max_model_len).any():
+        raise ValueError(f"position {positions.max()} does not fit in [0, {max_model_len})")
     tables = np.zeros((len(chunks), max((len(chunk.table) for chunk in chunks), default=0)), np.int64)
     for table, chunk in zip(tables, chunks, strict=True):
         table[: len(chunk.table)] = chunk.table
@@ -71,29 +81,40 @@ def flatten(chunks: Sequence[Chunk], kv: PagedKv, vocab_size: int, max_model_len
     return Pass(
         ids=np.array([i for chunk in chunks for i in chunk.ids], np.int64),
         positions=positions,
-        blocks=tables[chunk_of, positions // kv.block_tokens],
-        slots=positions % kv.block_tokens,
+        blocks=tables[chunk_of, slots // kv.block_tokens],
+        slots=slots % kv.block_tokens,
         chunk_of=chunk_of,
+        bases=bases,
+        paths=paths,
         tables=tables,
         wanted=np.concatenate([np.empty(0, np.int64), *wanted]),
     )
 
 
+def _paths(num_rows: int, branches: Branches) -> NDArray[np.int64]:
+    """Give the slots from the fork to each row on a branch, itself included."""
+    paths = np.zeros((num_rows, branches.num_layers), np.int64)
+    rows, at = branches.rows, np.arange(len(branches.rows))
+    while len(rows):
+        paths[rows, branches.depths[at]] = branches.slots[at]
+        rows, at = rows[branches.parents[at] >= 0], branches.parents[at]
+        at = at[at >= 0]
+    return paths
+
+
 def _check(chunk: Chunk, kv: PagedKv, vocab_size: int, max_model_len: int) -> None:
-    if chunk.parents is not None:
-        raise ValueError("parents: this model feeds chains only, no token trees")
     if not chunk.ids:
         raise ValueError("ids is empty: a chunk feeds at least one id")
     if min(chunk.ids) < 0 or max(chunk.ids) >= vocab_size:
         wrong = next(i for i in chunk.ids if not 0 <= i < vocab_size)
         raise ValueError(f"id {wrong} is out of the vocabulary [0, {vocab_size})")
     end = chunk.start + len(chunk.ids)
-    if chunk.start < 0 or end > max_model_len:
-        raise ValueError(f"positions [{chunk.start}, {end}) do not fit in [0, {max_model_len})")
+    if chunk.start < 0:
+        raise ValueError(f"start {chunk.start}: must be in [0, {max_model_len})")
     if not 0 <= chunk.num_rows <= len(chunk.ids):
         raise ValueError(f"num_rows {chunk.num_rows}: must be in [0, {len(chunk.ids)}], the ids fed")
     if len(chunk.table) * kv.block_tokens < end:
-        raise ValueError(f"table has {len(chunk.table)} blocks of {kv.block_tokens}: too short for {end} positions")
+        raise ValueError(f"table has {len(chunk.table)} blocks of {kv.block_tokens}: too short for {end} slots")
     if min(chunk.table) < 0 or max(chunk.table) >= kv.num_blocks:
         wrong = next(b for b in chunk.table if not 0 <= b < kv.num_blocks)
         raise ValueError(f"table has block {wrong}: blocks are in [0, {kv.num_blocks})")

@@ -9,12 +9,16 @@ from numpy.typing import NDArray
 
 from spec import Round, SpecError
 
+Ints = NDArray[np.intp]
+
 
 class Chunk(msgspec.Struct, frozen=True, gc=False):
-    """What one sequence feeds in one pass.
+    """What one sequence feeds in one pass: a chain of ids, or a chain and the token tree that grows from its end.
 
-    The ids go to positions `start .. start + len(ids) - 1`; everything before `start` is already in the blocks of
-    `table`, position `p` in slot `p % block_tokens` of `table[p // block_tokens]`. The table covers the fed ids too.
+    Everything before `start` is already in the blocks of `table`, position `p` in slot `p`; slot `s` is number
+    `s % block_tokens` of `table[s // block_tokens]`. Id `i` goes to slot `start + i`, and the table covers that too. In
+    a chain its position is the same. In a tree it is `start` plus the number of its ancestors in `ids`, and it sees
+    what is cached, these ancestors and itself, whatever lies in the slots between.
 
         cached                 fed ids
         0 ............ start ............ start + len(ids)
@@ -29,12 +33,22 @@ class Chunk(msgspec.Struct, frozen=True, gc=False):
     """A token tree: per id the index in `ids` of its parent, -1 for the end of what is cached. None is a chain."""
 
 
-class BlockCopy(NamedTuple):
-    """The first `num_tokens` slots of block `source` are to be written to block `destination`."""
+class SlotMove(NamedTuple):
+    """What slot `source` of a sequence holds is to be in slot `destination`; slots are counted as in `Chunk`."""
 
+    table: Sequence[int]
     source: int
     destination: int
-    num_tokens: int
+
+
+def places(moves: Sequence[SlotMove], block_tokens: int) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
+    """Give the blocks and the slots in them of all sources, then of all destinations, each `[len(moves)]`."""
+
+    def place(slots: list[int]) -> tuple[Ints, Ints]:
+        blocks = [move.table[slot // block_tokens] for move, slot in zip(moves, slots, strict=True)]
+        return np.array(blocks, np.intp), np.array(slots, np.intp) % block_tokens
+
+    return place([move.source for move in moves]), place([move.destination for move in moves])
 
 
 class Model(Protocol):
@@ -54,11 +68,11 @@ class Model(Protocol):
     def forward(self, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
         """Write the KV of every fed id; logits float32 `[sum(num_rows), vocab_size]`, chunk after chunk.
 
-        Raises ValueError for a chunk it cannot feed (a tree where it knows chains only, an id out of the vocabulary).
+        Raises ValueError for a chunk it cannot feed (a parent after its child, an id out of the vocabulary).
         """
 
-    def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
-        """Carry out the copies, in order, before the next pass."""
+    def move_slots(self, moves: Sequence[SlotMove]) -> None:
+        """Move KV within sequences before the next pass. All sources are read before any destination is written."""
 
 
 class Emission(Protocol):
@@ -66,11 +80,15 @@ class Emission(Protocol):
 
     @property
     def tokens(self) -> list[int]:
-        """The accepted run of the draft and one token more."""
+        """The accepted tokens of the draft and one token more."""
 
     @property
     def logprobs(self) -> list[float]:
         """One log-probability per token."""
+
+    @property
+    def path(self) -> Sequence[int]:
+        """The draft's accepted tokens, by their place in it: `0, 1, ...` where the draft is a chain."""
 
 
 @runtime_checkable

@@ -77,6 +77,6 @@ class ReplayModel(CheckedModel):
         return recited
 
     def _best(self, chunks: Sequence[Chunk]) -> NDArray[np.intp]:
-        sums = self._memory.sums_at(self._feed(chunks))
+        sums = self._memory.sums_at(self._memory.extend(chunks))
         at = np.minimum(np.searchsorted(self._sums, sums), len(self._sums) - 1)
         return np.where(self._sums[at] == sums, self._next[at], _OFF_RECORD)

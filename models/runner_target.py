@@ -5,42 +5,51 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from models.protocol import Chunk, Model
+from models.protocol import Chunk, Model, SlotMove
+
+MAX_NODES = 64
 
 
 class RunnerTarget:
     """A `spec.Target` over a model and the blocks of one sequence.
 
-    It binds the model to fresh KV memory, so a model serves one `RunnerTarget` at a time.
+    It binds the model to fresh KV memory, so a model serves one `RunnerTarget` at a time. The nodes of a token tree
+    lie in blocks beyond the `num_blocks` that bound the positions.
     """
 
     def __init__(self, model: Model, num_blocks: int, block_tokens: int) -> None:
-        model.bind(num_blocks, block_tokens)
+        num_bound = num_blocks + -(-MAX_NODES // block_tokens)
+        model.bind(num_bound, block_tokens)
         self._model = model
         self._block_tokens = block_tokens
-        self._free = list(range(num_blocks))
+        self._free = list(range(num_bound))
         self._table: list[int] = []
         self._cached = 0
         self.max_model_len = min(model.max_model_len, num_blocks * block_tokens)
 
     def cached(self) -> int:
-        """Positions in the cache."""
+        """Slots in the cache: positions, but for a tree that has just been fed."""
         return self._cached
 
-    def extend(self, ids: Sequence[int]) -> NDArray[np.float32]:
-        """Feed ids in one pass; a row per id, float32 `[len(ids), vocab_size]`.
+    def extend(self, ids: Sequence[int], parents: Sequence[int] | None = None) -> NDArray[np.float32]:
+        """Feed ids in one pass; a row per id, float32 `[len(ids), vocab_size]`. `parents` as in `Chunk`.
 
         Raises ValueError, with nothing cached, for no ids, an id out of the vocabulary or too many positions.
         """
         end = self._cached + len(ids)
-        if end > self.max_model_len:
-            raise ValueError(f"{end} positions: the cache holds max_model_len {self.max_model_len}")
         needed = -(-end // self._block_tokens)
+        if end > self.max_model_len and (parents is None or needed > len(self._table) + len(self._free)):
+            raise ValueError(f"{end} positions: the cache holds max_model_len {self.max_model_len}")
         table = self._table + self._free[: needed - len(self._table)]
-        rows = self._model.forward([Chunk(ids=ids, start=self._cached, table=table, num_rows=len(ids))])
+        chunk = Chunk(ids=ids, start=self._cached, table=table, num_rows=len(ids), parents=parents)
+        rows = self._model.forward([chunk])
         del self._free[: needed - len(self._table)]
         self._table, self._cached = table, end
         return rows
+
+    def move_slots(self, moves: Sequence[tuple[int, int]]) -> None:
+        """Move KV from slot to slot, as `spec.compaction` has it."""
+        self._model.move_slots([SlotMove(self._table, source, destination) for source, destination in moves])
 
     def truncate(self, length: int) -> None:
         """Forget all but the first `length` positions. ValueError outside `[0, cached()]`."""

@@ -123,10 +123,18 @@ def _turn_row(packed: Any, sizes: Any, layer: int, fed: Any, row: int, shared: A
             values[block, slot, head, i] = qkv[at + head * sizes.head_dim + i]
 
 
+def _run_from(fed: Any, row: int, position: int, block_tokens: int) -> tuple[int, int]:
+    """Give the slot where a row finds `position` of its sequence, and how many positions lie together from there on."""
+    base = fed.bases[row]
+    if position < base:
+        return position, min(block_tokens, base - position)
+    return fed.paths[row, position - base], 1
+
+
 def _attend(
     sizes: Any, fed: Any, row: Any, kv_head: Any, shared: Any, scores: Any, heads: Any, keys: Any, values: Any
 ) -> None:
-    """Let the query heads of one row that share a key head attend to all positions up to the row's."""
+    """Let the query heads of one row that share a key head attend to all that the row sees."""
     group, head = sizes.num_heads // sizes.num_kv_heads, sizes.padded_head
     _, block_tokens, kv_heads, _ = keys.shape
     length = fed.positions[row] + 1
@@ -135,18 +143,22 @@ def _attend(
     first_head = kv_head * group
     q_at = (row * sizes.num_heads + first_head) * head
     stride = kv_heads * head
-    for start in range(0, length, block_tokens):
-        at = (table[start // block_tokens] * block_tokens * kv_heads + kv_head) * head
-        run = min(block_tokens, length - start)
-        score_keys(shared.q, q_at, group, keys, at, stride, run, head, scores, start, padded)
+    position = 0
+    while position < length:
+        slot, run = run_from(fed, row, position, block_tokens)
+        at = ((table[slot // block_tokens] * block_tokens + slot % block_tokens) * kv_heads + kv_head) * head
+        score_keys(shared.q, q_at, group, keys, at, stride, run, head, scores, position, padded)
+        position += run
     heads[: group * head] = 0
     for member in range(group):
         scores[member * padded + length : (member + 1) * padded] = -np.inf
         heads[group * head + member] = exponentiate(scores, member * padded, padded)
-    for start in range(0, length, block_tokens):
-        at = (table[start // block_tokens] * block_tokens * kv_heads + kv_head) * head
-        run = min(block_tokens, length - start)
-        mix_values(scores, start, padded, group, values, at, stride, run, head, heads)
+    position = 0
+    while position < length:
+        slot, run = run_from(fed, row, position, block_tokens)
+        at = ((table[slot // block_tokens] * block_tokens + slot % block_tokens) * kv_heads + kv_head) * head
+        mix_values(scores, position, padded, group, values, at, stride, run, head, heads)
+        position += run
     for member in range(group):
         for i in range(sizes.head_dim):
             mixed = heads[member * head + i] / heads[group * head + member]
@@ -154,7 +166,8 @@ def _attend(
 
 
 _compiled = numba.njit(nogil=True, error_model="numpy")
-multiply, turn_row, attend = _compiled(_multiply), _compiled(_turn_row), _compiled(_attend)
+multiply, turn_row = _compiled(_multiply), _compiled(_turn_row)
+run_from, attend = _compiled(_run_from), _compiled(_attend)
 
 
 def _compile(sources: int) -> Any:

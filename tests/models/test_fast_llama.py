@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from models.llama import Llama
-from models.protocol import BlockCopy, Chunk
+from models.protocol import Chunk
 from models.weights import LlamaConfig, LlamaWeights, Matrix, tiny_llama
 from tests.models.invariance import (
     assert_rows_do_not_depend_on_company,
@@ -122,17 +122,6 @@ def test_rows_do_not_depend_on_the_number_of_threads():
 def test_runner_target_scores_every_fed_position():
     prompt = np.random.default_rng(5).integers(0, 97, 12).tolist() * 3
     assert_runner_target_scores_every_fed_position(FastLlama(*tiny_llama(1)), prompt, max_new=60)
-
-
-def test_a_copied_block_serves_like_the_one_it_was_copied_from():
-    model = FastLlama(*tiny_llama(0))
-    model.bind(30, 4)
-    ids = [5, 17, 3, 80, 44, 9, 2]
-    whole = model.forward([Chunk(ids=ids, start=0, table=[6, 7], num_rows=7)])
-    model.copy_blocks([BlockCopy(6, 20, 4), BlockCopy(7, 21, 2)])
-    again = model.forward([Chunk(ids=ids[6:], start=6, table=[20, 21], num_rows=1)])
-    np.testing.assert_array_equal(again[0], whole[6])
-    assert model.forward([]).shape == (0, 97)
 
 
 def test_extreme_gates_and_scores_stay_finite():

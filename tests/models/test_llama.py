@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from models.llama import Llama
-from models.protocol import BlockCopy, Chunk
+from models.protocol import Chunk
 from models.weights import LlamaConfig, halves_to_pairs, tiny_llama
 from tests.models.invariance import assert_rows_do_not_depend_on_company
 
@@ -79,16 +79,6 @@ def test_rows_do_not_depend_on_the_number_of_threads():
     assert len(digests) == 1
 
 
-def test_a_copied_block_serves_like_the_one_it_was_copied_from():
-    model = bound()
-    ids = [5, 17, 3, 80, 44, 9, 2]
-    whole = model.forward([Chunk(ids=ids, start=0, table=[6, 7], num_rows=7)])
-    model.copy_blocks([BlockCopy(6, 20, 4), BlockCopy(7, 21, 2)])
-    model.forward([Chunk(ids=[1] * 7, start=0, table=[6, 7], num_rows=0)])  # the sources are given away
-    again = model.forward([Chunk(ids=ids[6:], start=6, table=[20, 21], num_rows=1)])
-    np.testing.assert_array_equal(again[0], whole[6])
-
-
 def test_a_rejected_tail_leaves_no_trace():
     model = bound()
     ids = [5, 17, 3, 80, 44]
@@ -101,14 +91,16 @@ def test_a_rejected_tail_leaves_no_trace():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"parents": [-1, 0]}, "parents"),
+        ({"parents": [0, -1]}, r"chunk 1: the parent of id 0 is 0, must be in \[-1, 0\)"),
+        ({"parents": [-1, -2]}, r"the parent of id 1 is -2"),
+        ({"parents": [-1]}, "chunk 1: 1 parents for 2 ids"),
         ({"ids": []}, "ids is empty"),
         ({"ids": [1, 97]}, r"id 97 .*\[0, 97\)"),
         ({"ids": [-1, 2]}, "id -1"),
-        ({"start": -1}, r"positions \[-1, 1\)"),
-        ({"start": 255, "table": list(range(65))}, r"positions \[255, 257\) do not fit in \[0, 256\)"),
+        ({"start": -1}, "start -1"),
+        ({"start": 255, "table": list(range(65))}, r"position 256 does not fit in \[0, 256\)"),
         ({"num_rows": 3}, "num_rows 3"),
-        ({"start": 3}, "too short for 5 positions"),
+        ({"start": 3}, "too short for 5 slots"),
         ({"table": [80]}, "block 80"),
         ({"table": [-1]}, "block -1"),
     ],
@@ -124,12 +116,8 @@ def test_a_chunk_that_cannot_be_fed_is_refused_and_nothing_is_written(change, me
     np.testing.assert_array_equal(row, bound().forward([Chunk(ids=[8, 9, 7], start=0, table=[0], num_rows=1)]))
 
 
-def test_bad_copies_and_shapes_are_refused_by_name():
+def test_bad_shapes_are_refused_by_name():
     model = bound()
-    with pytest.raises(ValueError, match="copy 0 -> 80"):
-        model.copy_blocks([BlockCopy(0, 80, 1)])
-    with pytest.raises(ValueError, match="num_tokens 5"):
-        model.copy_blocks([BlockCopy(0, 1, 5)])
     with pytest.raises(ValueError, match="num_blocks 0"):
         model.bind(0, 4)
     with pytest.raises(RuntimeError, match="bind"):
