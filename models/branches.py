@@ -15,9 +15,9 @@ Ints = NDArray[np.intp]
 class Branches(NamedTuple):
     """The fed ids from the first fork of their chunk on, for all chunks of a pass, one after the other.
 
-        ids of a chunk    0 ........ stem ........ len(ids)
-                          | a chain |  branches  |
-                                  ^ what branches of depth 0 hang on; where the stem is 0, what is cached
+    ids of a chunk    0 ........ stem ........ len(ids)
+                      | a chain |  branches  |
+                              ^ what branches of depth 0 hang on; where the stem is 0, what is cached
     """
 
     rows: Ints

@@ -1,4 +1,4 @@
-"""KV memory that remembers whose it is: every slot holds its token, its position and a checksum chained over its prefix.
+"""KV memory that remembers whose it is: a slot holds its token, its position and a checksum chained over its prefix.
 
 A pass reads its context back through the block table, so a block that is stale, was never written, was stolen or
 belongs to another sequence cannot go unseen. In a token tree the checksum is chained over the path: an accepted node
@@ -130,7 +130,6 @@ class CheckedMemory:
 
     def move_slots(self, moves: Sequence[SlotMove]) -> None:
         """Move what slots hold; all sources are read before any destination is written."""
-        size = self.block_tokens
         source, destination = places(moves, self.block_tokens)
         for memory in (self._tokens, self._positions, self._sums):
             memory[destination] = memory[source]
@@ -184,7 +183,7 @@ class CheckedMemory:
         position = int(fed.ordinals[at]) * self.block_tokens + slot
         raise KvMismatch(
             f"chunk {i} (start {fed.starts[i]}): position {position} in block {block} holds token "
-            f"{self._tokens[block, slot]} of position {self._positions[block, slot]} and does not continue the one before"
+            f"{self._tokens[block, slot]} of position {self._positions[block, slot]} and does not continue what is before"
         )
 
     def _write(self, fed: _Fed, chunks: Sequence[Chunk], branches: Branches | None) -> None:

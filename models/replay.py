@@ -18,6 +18,7 @@ class Recited(NamedTuple):
 
     tokens: list[int]
     logprobs: list[float]
+    path: Sequence[int]
 
 
 class ReplayModel(CheckedModel):
@@ -59,24 +60,33 @@ class ReplayModel(CheckedModel):
 
         A round that is not plain greedy gets an error in place of tokens.
         """
-        best = iter(self._best(chunks).tolist())
+        best: list[int] = self._best(chunks).tolist()
         recited: list[Recited | SpecError] = []
+        at = 0
         for round_ in rounds:
-            tokens: list[int] = []
-            is_accepted = True
-            for drafted in (*round_.draft, None):
-                recorded = next(best)
-                if is_accepted:
-                    tokens.append(recorded)
-                    is_accepted = recorded == drafted
             params = round_.params
             if params.is_greedy and params.leaves_logits_alone and round_.draft_probs is None:
-                recited.append(Recited(tokens, [0.0] * len(tokens)))
+                recited.append(_recite(round_.draft, round_.parents, best[at : at + len(round_.draft) + 1]))
             else:
                 recited.append(SpecError(f"a recording knows temperature 0 without penalties only, not {params}"))
+            at += len(round_.draft) + 1
         return recited
 
     def _best(self, chunks: Sequence[Chunk]) -> NDArray[np.intp]:
         sums = self._memory.sums_at(self._memory.extend(chunks))
         at = np.minimum(np.searchsorted(self._sums, sums), len(self._sums) - 1)
         return np.where(self._sums[at] == sums, self._next[at], _OFF_RECORD)
+
+
+def _recite(draft: Sequence[int], parents: Sequence[int] | None, best: list[int]) -> Recited:
+    """Follow a draft as long as it recites: `best` is what comes after the root and then after each drafted token."""
+    tokens = best[:1]
+    path: list[int] = []
+    for node, drafted in enumerate(draft):
+        parent = node - 1 if parents is None else parents[node]
+        if parent == (path[-1] if path else -1) and drafted == tokens[-1]:
+            path.append(node)
+            tokens.append(best[node + 1])
+        elif parents is None:
+            break
+    return Recited(tokens, [0.0] * len(tokens), path)

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.protocol import Chunk, Model, SlotMove
-
-MAX_NODES = 64
+from spec import MAX_NODES
 
 
 class RunnerTarget:

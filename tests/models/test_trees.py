@@ -4,10 +4,10 @@ import importlib.util
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from models import Chunk, FakeModel
+from models import FakeModel
 from models.llama import Llama
 from models.weights import tiny_llama
 from tests import reference as ref
