@@ -10,6 +10,7 @@ from spec.distribution import apply_penalties, argmax, dense_distribution, sampl
 from spec.drafter import Drafter
 from spec.drafts import ngram_draft, prompt_lookup, propose
 from spec.errors import SpecError
+from spec.growth import Drafted, Growth, grow
 from spec.loop import BoundedTarget, Generated, SpecStats, Target, generate, generate_stream
 from spec.params import SamplingParams
 from spec.rng import Pcg32, draft_stream, stream
@@ -28,10 +29,12 @@ __all__ = [
     "Compaction",
     "Draft",
     "DraftTree",
+    "Drafted",
     "Drafter",
     "Dynamic",
     "Expansion",
     "Generated",
+    "Growth",
     "Pcg32",
     "Round",
     "Rule",
@@ -51,6 +54,7 @@ __all__ = [
     "draft_stream",
     "generate",
     "generate_stream",
+    "grow",
     "ngram_draft",
     "prompt_lookup",
     "propose",

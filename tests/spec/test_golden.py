@@ -1,31 +1,13 @@
 """Every vector, our own and those beside the checkout: tokens, counts and generators equal, floats to 1e-9."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 import spec
-from tests import golden
 from tests.golden import make
-from tests.shared import shared_folder
 from tests.spec.targets import config_of, fake_target, params_of, row_of, rows_of
-
-FOLDERS = {"own": Path(golden.__file__).parent, "shared": shared_folder() / "golden"}
-
-
-def each(name):
-    """Parametrise a test over the cases of one file in every folder that is there."""
-    cases = []
-    for folder, path in FOLDERS.items():
-        if (path / f"{name}.json").exists():
-            found = json.loads((path / f"{name}.json").read_text())
-            cases += [pytest.param(case, id=f"{folder}-{i}") for i, case in enumerate(found)]
-    return pytest.mark.parametrize("case", cases)
-
-
-def close(values):
-    return pytest.approx(values, rel=1e-9, abs=0)
+from tests.spec.vectors import FOLDERS, close, each
 
 
 @each("pcg32")

@@ -1,0 +1,120 @@
+"""Every vector about trees: nodes, tokens, paths and generators equal, floats to 1e-9."""
+
+import msgspec
+import numpy as np
+import pytest
+
+import spec
+from kvpool import blocks_for
+from spec.children import take_children
+from spec.layout import layout
+from spec.sequoia import chance, sequoia_nodes
+from tests.spec.proposers import grown, law_of
+from tests.spec.vectors import close, each
+
+
+def shape_of(fields):
+    """A shape from its fields as JSON has them; a suffix's chain has its own floor, which is no part of it."""
+    shape = {name: value for name, value in fields.items() if (fields["kind"], name) != ("chain", "min_prob")}
+    return msgspec.convert(shape, spec.Shape)
+
+
+@each("tree_shapes", "chain", "expansion", "static", "sequoia")
+def test_fixed_shapes(case):
+    if "error" in case:
+        with pytest.raises(msgspec.ValidationError):
+            shape_of({"kind": case["kind"], **case["args"]})
+        return
+    shape = shape_of({"kind": case["kind"], **case["args"]})
+    plan = layout(shape, 64)
+    tree = spec.DraftTree(plan.ranks, plan.parents)  # the ranks stand in for tokens
+    if "sum" in case:
+        chances = [chance(shape.acceptance, tree.tokens_to(node)) for node in range(len(tree))]
+        assert sum(chances) == close(case["sum"])
+        assert len(tree) <= case["args"]["nodes"]
+        assert max(tree.depths, default=0) <= case["args"]["depth"]
+    if not case.get("any_tree"):
+        assert (plan.parents, plan.ranks, tree.depths) == (case["parents"], case["ranks"], case["depths"])
+        if "ancestors" in case:
+            assert [tree.path_to(node) for node in range(len(tree))] == case["ancestors"]
+        assert len(tree) <= shape.max_nodes
+        assert max(tree.depths, default=0) <= shape.max_depth
+
+
+@each("tree_shapes", "sequoia_auto")
+def test_how_many_nodes_pay(case):
+    paying = sequoia_nodes(**case["args"])
+    assert paying.nodes == case["nodes"]
+    assert paying.rate == close(case["rate"])
+
+
+@each("tree_shapes", "dynamic", "best_first", "chain_p_min")
+def test_shapes_made_by_the_law(case):
+    kind = "chain" if case["kind"] == "chain_p_min" else case["kind"]
+    drafted = grown(shape_of({"kind": kind, **case["args"]}), law_of(case), case["ctx"])
+    tree = drafted.tree
+    assert drafted.draft_probs is None
+    if kind == "best_first":
+        expected = spec.DraftTree(case["tokens"], case["parents"])
+        values = {tuple(tree.tokens_to(node)): drafted.values[node] for node in range(len(tree))}
+        nodes = range(len(expected))
+        assert values == close({tuple(expected.tokens_to(node)): case["values"][node] for node in nodes})
+    else:
+        assert (list(tree.tokens), list(tree.parents)) == (case["tokens"], case["parents"])
+        if "values" in case:
+            assert drafted.values == close(case["values"])
+
+
+@each("tree_shapes", "combination")
+def test_combinations(case):
+    def make():
+        return spec.SpecConfig("fake", shape=shape_of(case["shape"]), children=case["children"], rule=case["rule"])
+
+    if case["refused"]:
+        with pytest.raises(spec.SpecError):
+            make()
+    else:
+        make()
+
+
+@each("tree_shapes", "compaction")
+def test_compaction(case):
+    args = case["args"]
+    end = args["cached"] + args["pending"] + args["nodes"]
+    moves, cached = spec.compaction(args["cached"], args["pending"], args["path"], args["kept"])
+    assert ([list(move) for move in moves], cached) == (case["moves"], case["cached"])
+    assert blocks_for(end, args["block_tokens"]) == case["blocks_in_pass"]
+    assert blocks_for(cached, args["block_tokens"]) == case["blocks_after"]
+    slots = list(range(end))
+    for source, destination in moves:
+        slots[destination] = slots[source]
+    first = args["cached"] + args["pending"]
+    assert slots[:cached] == [*range(first), *(first + node for node in args["path"][: cached - first])]
+
+
+@each("tree_children", "node")
+def test_children_of_a_node(case):
+    rng = spec.Pcg32(case["initstate"], case["initseq"])
+    assert take_children(np.array(case["q"]), case["k"], case["children"], rng) == case["tokens"]
+    assert rng.next_u32() == case["next_u32"]
+
+
+@each("tree_children", "tree")
+def test_children_of_a_tree(case):
+    rng = spec.Pcg32(case["initstate"], case["initseq"])
+    max_depth = 64 if case["max_depth"] is None else case["max_depth"]
+    drafted = grown(shape_of(case["shape"]), law_of(case), case["ctx"], case["children"], max_depth, rng)
+    assert (list(drafted.tree.tokens), list(drafted.tree.parents)) == (case["tokens"], case["parents"])
+    assert rng.next_u32() == case["next_u32"]
+    if case["draft_probs"] is None:
+        assert drafted.draft_probs is None
+    else:
+        assert np.array(drafted.draft_probs).tolist() == [close(law) for law in laws_of(case["draft_probs"])]
+
+
+def laws_of(draft_probs):
+    """An integer stands for the law at that index before."""
+    laws = []
+    for law in draft_probs:
+        laws.append(laws[law] if isinstance(law, int) else [float(mass) for mass in law])
+    return laws
