@@ -17,6 +17,7 @@ from spec.rng import Pcg32, draft_stream, stream
 from spec.shapes import BestFirst, Chain, Dynamic, Expansion, Sequoia, Shape, Static
 from spec.tree import MAX_NODES, NO_DRAFT, Compaction, DraftTree, compaction
 from spec.verify import Verified, residual, speculative_step, verify_draft
+from spec.verify_tree import verify_tree
 
 __all__ = [
     "MAX_DRAFT_TOKENS",
@@ -66,4 +67,5 @@ __all__ = [
     "verify_batch",
     "verify_draft",
     "verify_round",
+    "verify_tree",
 ]

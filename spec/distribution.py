@@ -1,6 +1,7 @@
 """From a logits row to a distribution, and from a distribution to a token."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 import numpy as np
@@ -49,6 +50,19 @@ class TokenCounts:
         self.seen.add(token)
         self.emitted[token] = self.emitted.get(token, 0) + 1
         self.num_emitted += 1
+
+    @contextmanager
+    def counting(self, token: int) -> Iterator[None]:
+        """Count one more emitted token, for a while."""
+        is_known = token in self.seen
+        self.add(token)
+        yield
+        self.num_emitted -= 1
+        self.emitted[token] -= 1
+        if not self.emitted[token]:
+            del self.emitted[token]
+        if not is_known:
+            self.seen.remove(token)
 
 
 def apply_penalties(row: ArrayLike, params: SamplingParams, prompt: Sequence[int], output: Sequence[int]) -> Row:

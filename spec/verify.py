@@ -180,7 +180,7 @@ def _sampled(
 ) -> list[int]:
     tokens: list[int] = []
     for i, drafted in enumerate(draft):
-        p = _law_of(rows[i], params, counts)
+        p = law_of(rows[i], params, counts)
         if verify == "match":
             token = sample_dense(p, rng.next_f64())
             is_accepted = token == drafted
@@ -195,7 +195,7 @@ def _sampled(
         if not is_accepted:
             return tokens
         counts.add(token)
-    tokens.append(sample_dense(_law_of(rows[len(draft)], params, counts), rng.next_f64()))
+    tokens.append(sample_dense(law_of(rows[len(draft)], params, counts), rng.next_f64()))
     return tokens
 
 
@@ -211,7 +211,8 @@ def drop(p: Row, token: int) -> Row:
     return p
 
 
-def _law_of(row: NDArray[np.floating], params: SamplingParams, counts: TokenCounts) -> Row:
+def law_of(row: NDArray[np.floating], params: SamplingParams, counts: TokenCounts) -> Row:
+    """Give the target's law after a context whose tokens are counted."""
     x = row.astype(np.float64)
     if params.leaves_logits_alone:
         return law(x, params, best_id(row))  # the raw row is half as wide to search
@@ -265,9 +266,14 @@ def _check_laws(draft_probs: ArrayLike, draft: Sequence[int], vocab_size: int) -
     if q.shape != (len(draft), vocab_size):
         raise SpecError(f"draft_probs have shape {q.shape}: [{len(draft)}, {vocab_size}]")
     for i, (law_, drafted) in enumerate(zip(q, draft, strict=True)):
-        if not np.isfinite(law_).all() or (law_ < 0).any():
-            raise SpecError(f"draft_probs[{i}] has a negative or non-finite entry")
-        if abs(law_.sum() - 1) > 1e-6:
-            raise refuse(f"sum of draft_probs[{i}]", float(law_.sum()), "1 within 1e-6")
+        check_law(law_, f"draft_probs[{i}]")
         if law_[drafted] == 0:
             raise refuse(f"draft_probs[{i}][{drafted}]", 0.0, "above 0 for the drafted id")
+
+
+def check_law(q: Row, field: str) -> None:
+    """Refuse with SpecError what is no law: a negative or non-finite entry, a sum away from 1 by over 1e-6."""
+    if not np.isfinite(q).all() or (q < 0).any():
+        raise SpecError(f"{field} has a negative or non-finite entry")
+    if abs(q.sum() - 1) > 1e-6:
+        raise refuse(f"sum of {field}", float(q.sum()), "1 within 1e-6")

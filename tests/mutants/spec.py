@@ -85,8 +85,8 @@ MUTANTS = [
                 "token = sample_dense(drop(p, drafted) if q is None else residual(p, q[i]), u_accept)",
             ),
             "take the bonus token from the last draft's row": (
-                "tokens.append(sample_dense(_law_of(rows[len(draft)], params, counts), rng.next_f64()))",
-                "tokens.append(sample_dense(_law_of(rows[max(0, len(draft) - 1)], params, counts), rng.next_f64()))",
+                "tokens.append(sample_dense(law_of(rows[len(draft)], params, counts), rng.next_f64()))",
+                "tokens.append(sample_dense(law_of(rows[max(0, len(draft) - 1)], params, counts), rng.next_f64()))",
             ),
         },
     ),

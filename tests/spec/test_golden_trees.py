@@ -9,7 +9,9 @@ from kvpool import blocks_for
 from spec.children import take_children
 from spec.layout import layout
 from spec.sequoia import chance, sequoia_nodes
+from tests import reference as ref
 from tests.spec.proposers import grown, law_of
+from tests.spec.targets import params_of
 from tests.spec.vectors import close, each
 
 
@@ -118,3 +120,41 @@ def laws_of(draft_probs):
     for law in draft_probs:
         laws.append(laws[law] if isinstance(law, int) else [float(mass) for mass in law])
     return laws
+
+
+NAMED = {None: -np.inf, "inf": np.inf, "nan": np.nan}
+
+
+def plain(values):
+    return [NAMED.get(value, value) if isinstance(value, str | None) else value for value in values]
+
+
+@each("tree_verify")
+def test_verify_tree(case):
+    rng = spec.Pcg32(case["initstate"], case["initseq"])
+    state = rng.state
+
+    def verify():
+        probs = case["draft_probs"]
+        return spec.verify_tree(
+            [np.array(plain(row), np.float32) for row in case["rows"]],
+            spec.DraftTree(case["tokens"], case["parents"]),
+            None if probs is None else [np.array(law) for law in laws_of(probs)],
+            params_of({**ref.DEFAULT_PARAMS, **case["params"]}),
+            case["prompt"],
+            case["output"],
+            rng,
+            rule=case["rule"],
+            children=case["children"],
+        )
+
+    if "error" in case:
+        with pytest.raises(spec.SpecError):
+            verify()
+        assert rng.state == state
+    else:
+        verified, expected = verify(), case["expect"]
+        assert (verified.tokens, list(verified.path)) == (expected["tokens"], expected["path"])
+        assert verified.n_accepted == expected["n_accepted"]
+        assert verified.logprobs == close(expected["logprobs"])
+    assert rng.next_u32() == case["next_u32"]
