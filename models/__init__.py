@@ -3,17 +3,22 @@
 from models.checked_kv import KvMismatch
 from models.execution import execute
 from models.fake import FakeModel, FakeTarget
-from models.protocol import Chunk, Emission, Model, SelfVerifyingModel, SlotMove
+from models.fake_proposer import FakeProposer, LoneFakeProposer
+from models.protocol import Ask, Chunk, Emission, Model, Proposer, SelfVerifyingModel, SlotMove
 from models.replay import ReplayModel
 from models.runner_target import RunnerTarget
 
 __all__ = [
+    "Ask",
     "Chunk",
     "Emission",
     "FakeModel",
+    "FakeProposer",
     "FakeTarget",
     "KvMismatch",
+    "LoneFakeProposer",
     "Model",
+    "Proposer",
     "ReplayModel",
     "RunnerTarget",
     "SelfVerifyingModel",

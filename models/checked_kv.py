@@ -103,6 +103,10 @@ class CheckedMemory:
         parent_slots = np.where(branches.parents >= 0, branches.slots[branches.parents], forks - 1)
         return Rows(positions, slots, tables, fed.blocks, _Steps(branch_of[rows], parent_slots, branches.parents))
 
+    def read(self, contexts: Sequence[tuple[Sequence[int], int]]) -> Rows:
+        """Check contexts, each a table and its length in positions, and give where they end. Raises KvMismatch."""
+        return self.extend([Chunk((), length, table, 1) for table, length in contexts])
+
     def walk_back(self, rows: Rows) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.bool_]]]:
         """Give each row's own token, then the one before it, and so on; and whether there is one."""
         slots, steps = rows.slots, rows.steps
@@ -183,7 +187,7 @@ class CheckedMemory:
         position = int(fed.ordinals[at]) * self.block_tokens + slot
         raise KvMismatch(
             f"chunk {i} (start {fed.starts[i]}): position {position} in block {block} holds token "
-            f"{self._tokens[block, slot]} of position {self._positions[block, slot]} and does not continue what is before"
+            f"{self._tokens[block, slot]} of position {self._positions[block, slot]} and does not continue those before"
         )
 
     def _write(self, fed: _Fed, chunks: Sequence[Chunk], branches: Branches | None) -> None:

@@ -34,15 +34,15 @@ class FakeModel(CheckedModel):
 
         Raises KvMismatch for a context that is not there.
         """
-        return self._rows(self._contexts(self._memory.extend(chunks)))
+        return self.draw(self._contexts(self._memory.extend(chunks)))
 
     def rows(self, context: Sequence[int], num_rows: int) -> NDArray[np.float32]:
         """Give the logits after each of the last `num_rows` tokens of a context, from the tokens alone."""
         ends = range(len(context) - num_rows + 1, len(context) + 1)
-        hashes = [self._hash(context[max(0, end - self.order) : end]) for end in ends]
-        return self._rows(np.array(hashes, np.uint64))
+        return self.draw([self.hash_of(context[max(0, end - self.order) : end]) for end in ends])
 
-    def _hash(self, tokens: Sequence[int]) -> int:
+    def hash_of(self, tokens: Sequence[int]) -> int:
+        """Give what selects the row after these tokens, the last `order` of a context or all of a shorter one."""
         h = self.seed
         for token in tokens:
             h = chained(h, token)
@@ -56,8 +56,9 @@ class FakeModel(CheckedModel):
             h = np.where(is_there, h * MULTIPLIER + (tokens + INCREMENT), h)
         return h
 
-    def _rows(self, h: NDArray[np.uint64]) -> NDArray[np.float32]:
+    def draw(self, hashes: Sequence[int] | NDArray[np.uint64]) -> NDArray[np.float32]:
         """Draw `vocab` uniforms from `Pcg32(h, 0)` for each h: seeding it is two steps with increment 1."""
+        h = np.asarray(hashes, np.uint64)
         start = (h + np.uint64(1)) * MULTIPLIER + np.uint64(1)
         states = start[:, None] * self._jumps + self._offsets
         shifted = ((states >> np.uint64(18) ^ states) >> np.uint64(27)).astype(np.uint32)

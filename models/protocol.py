@@ -100,3 +100,41 @@ class SelfVerifyingModel(Model, Protocol):
 
         A round it cannot verify gets an error in place of tokens, and disturbs no other.
         """
+
+
+class Ask(NamedTuple):
+    """A tree that a sequence grows, as far as it is, and the nodes after which the laws of the next token are wanted.
+
+    Node -1 is the end of the context. A node is asked for in a later call than its parent, and at most once.
+    """
+
+    place: int
+    """A number of the sequence's own, from 0, that stays the same from one `Proposer.feed` to the next."""
+    table: Sequence[int]
+    """The blocks of the context, `ceil(length / block_tokens)` of them."""
+    length: int
+    """Tokens of the context, all of them fed."""
+    tokens: Sequence[int]
+    parents: Sequence[int]
+    frontier: Sequence[int]
+
+
+class Proposer(Protocol):
+    """A model that proposes, called in the runner's thread for all sequences of a step.
+
+    It keeps state beside the target's KV, in memory of its own under the same block tables: a slot's state is of the
+    token and position that the target's slot is of. The state of drafted nodes lies in scratch, never in blocks.
+    """
+
+    @property
+    def vocab_size(self) -> int:
+        """The target's."""
+
+    def bind(self, num_blocks: int, block_tokens: int) -> None:
+        """Take fresh memory; whatever was fed before is gone."""
+
+    def feed(self, chunks: Sequence[Chunk]) -> None:
+        """Write the state of tokens that are kept, each chunk a chain, and forget all drafted nodes."""
+
+    def laws(self, asks: Sequence[Ask]) -> NDArray[np.float64]:
+        """Give the law of the next token after each node asked for, ask after ask, float64 `[nodes, vocab_size]`."""
