@@ -15,6 +15,10 @@ from spec.tree import MAX_NODES
 MAX_DRAFT_TOKENS = 16
 """The longest draft of text; the others are bounded by MAX_NODES."""
 
+MAX_MATCH_TOKENS = 64
+"""The longest text that drafts are looked up by. In text that repeats itself a token costs up to so many steps to
+index, and what has followed 64 equal tokens follows more of them no more surely."""
+
 Occurrence = Literal["latest", "earliest"]
 
 
@@ -73,7 +77,7 @@ class SpecConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_depth: int = 24
     """Suffix: the length of a match and the depth of a node together."""
     factor: float = 1.0
-    """Suffix: the depth of a draft over the length of the match it continues."""
+    """Suffix: the most nodes of a draft over the length of the match it continues."""
     min_prob: float = 0.1
     """Suffix: a chain ends below this value; a best-first tree has its own."""
     prompts: bool = False
@@ -85,13 +89,14 @@ class SpecConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         self._check_draft()
         self._check_shape()
         check_int("min_ngram", self.min_ngram, 1)
-        if not is_int(self.max_ngram) or self.max_ngram < self.min_ngram:
-            raise refuse("max_ngram", self.max_ngram, f"an integer >= min_ngram ({self.min_ngram})")
+        if not is_int(self.max_ngram) or not self.min_ngram <= self.max_ngram <= MAX_MATCH_TOKENS:
+            allowed = f"an integer in [{self.min_ngram}, {MAX_MATCH_TOKENS}], min_ngram being {self.min_ngram}"
+            raise refuse("max_ngram", self.max_ngram, allowed)
         check_rule(self.rule, self.children)
         check_children(self.tree_shape, self.children)
         if self.occurrence not in ("latest", "earliest"):
             raise refuse("occurrence", self.occurrence, "'latest' or 'earliest'")
-        check_int("max_depth", self.max_depth, 2)
+        check_int("max_depth", self.max_depth, 2, MAX_MATCH_TOKENS)
         check_probability("min_prob", self.min_prob)
         if not is_number(self.factor) or not (self.factor > 0 and math.isfinite(self.factor)):
             raise refuse("factor", self.factor, "a finite number > 0")

@@ -1,100 +1,110 @@
-"""Prompt lookup from an index of the context's n-grams."""
+"""Prompt lookup from an index of the context: of its n-grams where they are short, of all its substrings else."""
 
 from array import array
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
+
+from spec.suffix_index import SuffixIndex
 
 _BULK = 48  # from so many tokens on, one numpy pass beats a loop
 _TOKEN = array("i").itemsize
 
 
-class LookupIndex:
-    """Where each n-gram of the context last started, the suffix itself left out.
+class GramIndex:
+    """Where each n-gram of the context started last, or first; the suffix itself is left out.
 
-    A gram enters the index when the token after it arrives; `replaced` remembers what it overwrote, so that the
-    newest entries can be taken out again. Grams are keyed by their bytes.
+    A gram enters the index when the token after it arrives; it is keyed by its bytes. An entry for every token and n is
+    the fastest to keep where there are few n.
     """
 
-    __slots__ = ("_bulk_end", "_ctx", "_grams", "_max_ngram", "strength")
+    __slots__ = ("_ctx", "_grams", "_is_earliest", "_max_ngram", "strength")
 
-    def __init__(self, ctx: "array[int]", max_ngram: int, min_ngram: int) -> None:
-        self._ctx = ctx
+    def __init__(self, max_ngram: int, min_ngram: int, *, is_earliest: bool) -> None:
+        self._ctx = array("i")
         self._max_ngram = max_ngram
-        #   n, the last start of each gram of n tokens, and what it replaced: longest first
-        self._grams: list[tuple[int, dict[bytes, int], list[int | None]]] = [
-            (n, {}, []) for n in range(max_ngram, min_ngram - 1, -1)
-        ]
+        self._is_earliest = is_earliest
+        #   n, and the start of each gram of n tokens: longest first
+        self._grams: list[tuple[int, dict[bytes, int]]] = [(n, {}) for n in range(max_ngram, min_ngram - 1, -1)]
         self.strength = 0
-        self._bulk_end = 0  # the grams that end here or earlier came in one pass and left no record
 
     def append(self, tokens: Sequence[int]) -> None:
-        """Add tokens to the context and to the index."""
-        if len(tokens) >= _BULK:
-            self._append_bulk(tokens)
-            return
+        """Add tokens to the context."""
         ctx = self._ctx
         old = len(ctx)
         ctx.extend(tokens)
         new = len(ctx)
+        if new - old >= _BULK:
+            self._index_bulk(old, new)
+            return
         #   of n tokens, the grams that end at old, ..., new - 1 are new
+        is_latest = not self._is_earliest
         first = max(0, old - self._max_ngram)
         raw = ctx[first:].tobytes()
-        for n, last, replaced in self._grams:
+        for n, starts in self._grams:
             width = n * _TOKEN
-            start = max(0, old - n)
-            for at in range((start - first) * _TOKEN, (new - n - first) * _TOKEN, _TOKEN):
+            oldest = max(0, old - n)
+            at = (oldest - first) * _TOKEN
+            for start in range(oldest, new - n):
                 gram = raw[at : at + width]
-                replaced.append(last.get(gram))
-                last[gram] = start
-                start += 1
+                if is_latest or gram not in starts:
+                    starts[gram] = start
+                at += _TOKEN
 
-    def _append_bulk(self, tokens: Sequence[int]) -> None:
-        old = len(self._ctx)
-        self._ctx.extend(tokens)
-        new = len(self._ctx)
-        ids = np.frombuffer(self._ctx, np.intc).copy()  # a view would forbid the array to grow
-        for n, last, replaced in self._grams:
-            first = max(0, old - n)
-            if first < new - n:
-                windows = np.lib.stride_tricks.sliding_window_view(ids[first : new - 1], n)
+    def _index_bulk(self, old: int, new: int) -> None:
+        first = max(0, old - self._max_ngram)
+        ids = np.array(self._ctx[first:], np.intc)
+        for n, starts in self._grams:
+            start = max(0, old - n)
+            if start < new - n:
+                windows = np.lib.stride_tricks.sliding_window_view(ids[start - first : -1], n)
                 grams = np.ascontiguousarray(windows).view(f"V{_TOKEN * n}").ravel().tolist()
-                last.update(zip(grams, range(first, new - n), strict=True))
-            del replaced[:]
-        self._bulk_end = new - 1
+                if self._is_earliest:
+                    deque(map(starts.setdefault, grams, range(start, new - n)), maxlen=0)
+                else:
+                    starts.update(zip(grams, range(start, new - n), strict=True))
 
     def propose(self, k: int) -> list[int]:
-        """Draft at most `k` tokens; leave context and index as they were."""
+        """Draft at most `k` tokens; leave the context as it was."""
         ctx = self._ctx
         t = len(ctx)
         suffix = ctx[-self._max_ngram :].tobytes()
-        for n, last, _ in self._grams:
+        for n, starts in self._grams:
             if n < t:
-                start = last.get(suffix[-n * _TOKEN :])
+                start = starts.get(suffix[-n * _TOKEN :])
                 if start is not None:
                     self.strength = n
                     return ctx[start + n : start + n + k].tolist()
         self.strength = 0
         return []
 
-    def truncate(self, length: int) -> None:
-        """Cut the context, and the index, to their first `length` tokens."""
-        ctx = self._ctx
-        if length < len(ctx) and length - 1 < self._bulk_end:
-            kept = ctx[:length].tolist()
-            del ctx[:]
-            for _, last, _ in self._grams:
-                last.clear()
-            self._append_bulk(kept)
-            return
-        while len(ctx) > length:
-            ctx.pop()
-            for n, last, replaced in self._grams:
-                start = len(ctx) - n
-                if start >= 0:
-                    gram = ctx[start:].tobytes()
-                    before = replaced.pop()
-                    if before is None:
-                        del last[gram]
-                    else:
-                        last[gram] = before
+
+class LongGramIndex:
+    """The same for long n-grams: memory and time per token do not depend on how many n are tried."""
+
+    __slots__ = ("_index", "_is_earliest", "_min_ngram", "strength")
+
+    def __init__(self, max_ngram: int, min_ngram: int, *, is_earliest: bool) -> None:
+        self._index = SuffixIndex(max_ngram)
+        self._min_ngram = min_ngram
+        self._is_earliest = is_earliest
+        self.strength = 0
+
+    def append(self, tokens: Sequence[int]) -> None:
+        """Add tokens to the context."""
+        self._index.append(tokens)
+
+    def propose(self, k: int) -> list[int]:
+        """Draft at most `k` tokens; leave the context as it was."""
+        index = self._index
+        for state in index.suffixes():
+            if index.count[state]:  # it has occurred before
+                n = min(index.length[state], index.depth)
+                if n < self._min_ngram:
+                    break
+                self.strength = n
+                end = (index.first if self._is_earliest else index.recent)[state] + 1
+                return index.text[end : end + k].tolist()
+        self.strength = 0
+        return []

@@ -1,85 +1,80 @@
-"""The n-gram draft from counts of what followed what."""
+"""The n-gram draft from an index of what followed what."""
 
-from array import array
+from collections import Counter
 from collections.abc import Sequence
 
-_TOKEN = array("i").itemsize
+from spec.suffix_index import SuffixIndex
 
 
 class NgramIndex:
-    """How often each token followed each gram of 1 to n - 1 tokens, and which one leads.
+    """An n-gram model of the context, which the tokens of a draft join while it is made.
 
-    `count` is keyed by gram and follower, `best` by gram; both by their bytes. `replaced` remembers the leader each
-    token found, so that the newest tokens can be taken out again: the drafted ones are, after every proposal.
+    What the index knows stays as it is: the few places in the draft itself where the last tokens occur again are looked
+    for, and what followed there is added.
     """
 
-    __slots__ = ("_best", "_count", "_ctx", "_orders", "_replaced", "strength")
+    __slots__ = ("_index", "_longest", "strength")
 
-    def __init__(self, ctx: "array[int]", n: int) -> None:
+    def __init__(self, n: int) -> None:
+        self._index = SuffixIndex(n)
+        self._longest = n - 1
         self.strength = 0
-        self._ctx = ctx
-        self._orders = range(n - 1, 0, -1)
-        self._count: dict[bytes, int] = {}
-        self._best: dict[bytes, int] = {}
-        self._replaced = array("q")
 
     def append(self, tokens: Sequence[int]) -> None:
-        """Add tokens to the context and to the index."""
-        ctx, count, best = self._ctx, self._count, self._best
-        for token in tokens:
-            ctx.append(token)
-            t = len(ctx)
-            for m in self._orders:
-                if m < t:
-                    followed = ctx[t - m - 1 :].tobytes()
-                    gram = followed[:-_TOKEN]
-                    times = count.get(followed, 0) + 1
-                    count[followed] = times
-                    leader = best.get(gram, -1)
-                    self._replaced.append(leader)
-                    if leader != token and (leader < 0 or self._leads(gram, token, times, leader)):
-                        best[gram] = token
-
-    def _leads(self, gram: bytes, token: int, times: int, leader: int) -> bool:
-        of_leader = self._count[gram + array("i", (leader,)).tobytes()]
-        return times > of_leader or (times == of_leader and token < leader)
+        """Add tokens to the context."""
+        self._index.append(tokens)
 
     def propose(self, k: int) -> list[int]:
-        """Draft at most `k` tokens; leave context and index as they were."""
-        ctx = self._ctx
-        length = len(ctx)
+        """Draft at most `k` tokens; leave the context as it was."""
+        index, longest = self._index, self._longest
         self.strength = 0
-        while len(ctx) < length + k:
-            t = len(ctx)
-            for m in self._orders:
-                if m < t:
-                    token = self._best.get(ctx[t - m :].tobytes())
-                    if token is not None:
-                        self.strength = self.strength or m
-                        break
-            else:
+        if not longest:
+            return []
+        tail = index.text[-longest:].tolist()
+        start = len(tail)
+        path = list(index.suffixes())
+        for state in path:  # what ends with the context counts too
+            index.count[state] += 1
+        state, num_matched = index.match(tail)
+        while len(tail) < start + k:
+            gram, m = state, num_matched
+            while gram and not index.best[gram]:
+                gram = index.link[gram]
+                m = index.length[gram]
+            m, token = self._next(gram, m, tail, start)
+            if not m:
                 break
-            self.append((token,))
-        draft = ctx[length:].tolist()
-        self.truncate(length)
-        return draft
+            self.strength = self.strength or m
+            tail.append(token)
+            state, num_matched = index.advance(state, num_matched, token, longest)
+        for state in path:
+            index.count[state] -= 1
+        return tail[start:]
 
-    def truncate(self, length: int) -> None:
-        """Cut the context, and the index, to their first `length` tokens."""
-        ctx, count, best = self._ctx, self._count, self._best
-        while len(ctx) > length:
-            t = len(ctx)
-            for m in reversed(self._orders):
-                if m < t:
-                    followed = ctx[t - m - 1 :].tobytes()
-                    gram = followed[:-_TOKEN]
-                    leader = self._replaced.pop()
-                    if leader < 0:
-                        del best[gram]
-                    else:
-                        best[gram] = leader
-                    if count[followed] == 1:
-                        del count[followed]
-                    else:
-                        count[followed] -= 1
-            ctx.pop()
+    def _next(self, gram: int, m: int, tail: list[int], start: int) -> tuple[int, int]:
+        """Give the length of the longest gram with a follower and the most frequent one, `(0, 0)` where there is none.
+
+        `gram` is the state of the longest one in the context, `m` its length. The followers in the draft itself are
+        those from `start` on.
+        """
+        index = self._index
+        in_draft: list[int] = []  # what followed the gram there
+        for at in range(start, len(tail)):
+            if tail[at - 1] == tail[-1]:
+                num_equal = 1
+                while num_equal < min(self._longest, at) and tail[at - 1 - num_equal] == tail[-1 - num_equal]:
+                    num_equal += 1
+                if num_equal > m:
+                    gram, m = 0, num_equal
+                    in_draft.clear()
+                if num_equal == m:
+                    in_draft.append(tail[at])
+        if not in_draft:
+            return (m, index.token_of(index.best[gram])) if gram else (0, 0)
+        times = Counter(in_draft)
+        if gram:
+            best = index.token_of(index.best[gram])
+            for token in times.keys() | {best}:
+                followed = index.step(gram, token)
+                times[token] += index.count[followed] if followed else 0
+        return m, min(times, key=lambda token: (-times[token], token))

@@ -15,8 +15,8 @@ MUTANTS = [
         ("drafts",),
         {
             "look up the first occurrence instead of the most recent": (
-                "for start in range(t - n - 1, -1, -1):",
-                "for start in range(t - n):",
+                "range(t - n) if is_earliest else range(t - n - 1, -1, -1)",
+                "range(t - n) if not is_earliest else range(t - n - 1, -1, -1)",
             ),
             "stop the copied tokens at the suffix": (
                 "return list(ctx[start + n : start + n + k])",
@@ -34,32 +34,105 @@ MUTANTS = [
         ("drafter",),
         {
             "look up the first occurrence instead of the most recent, in the index": (
-                "                last[gram] = start\n",
-                "                last.setdefault(gram, start)\n",
+                "if is_latest or gram not in starts:",
+                "if gram not in starts:",
             ),
             "stop the copied tokens at the suffix, in the index": (
                 "return ctx[start + n : start + n + k].tolist()",
                 "return ctx[start + n : min(start + n + k, t - n)].tolist()",
             ),
-            "forget older occurrences when the context is cut": (
-                "                        last[gram] = before",
-                "                        del last[gram]",
+            "skip the grams across the border of an append": ("oldest = max(0, old - n)", "oldest = old"),
+            "skip the grams across the border of a bulk append": (
+                "            start = max(0, old - n)\n            if start < new",
+                "            start = old\n            if start < new",
             ),
-            "skip the grams across the border of a bulk append": ("first = max(0, old - n)", "first = old"),
+            "take a long match for one of max_ngram": ("n = min(index.length[state], index.depth)", "n = 1"),
+            "copy from the end of the context itself": (
+                "            if index.count[state]:  # it has occurred before",
+                "            if state:",
+            ),
         },
     ),
     *mistakes(
         "ngram_index.py",
         ("drafter",),
         {
-            "give n-gram ties to the highest id, in the index": (
-                "times == of_leader and token < leader",
-                "times == of_leader and token > leader",
+            "forget the drafted tokens while drafting, in the index": (
+                "for at in range(start, len(tail)):",
+                "for at in range(start, start):",
             ),
-            "leave drafted tokens in the index": (
-                "        self.truncate(length)\n        return draft",
-                "        return draft",
+            "let the draft's own followers outweigh the context's": (
+                "times[token] += index.count[followed] if followed else 0",
+                "times[token] += 0 if followed else 0",
             ),
+            "leave the counts of a proposal in the index": (
+                "            index.count[state] -= 1\n",
+                "            pass\n",
+            ),
+        },
+    ),
+    *mistakes(
+        "suffix_index.py",
+        ("suffix",),
+        {
+            "give ties among followers to the later one": (
+                "count[found] + 1 == count[leader] and token < text[first[leader]]",
+                "count[found] + 1 == count[leader]",
+            ),
+            "split a class without telling the best successor": (
+                "            if best[state] == whole:\n                best[state] = part\n",
+                "",
+            ),
+            "split a class without telling the leaders": (
+                "            if state in leaders:\n                leaders[state] = [part",
+                "            if False:\n                leaders[state] = [part",
+            ),
+            "count a split class from nothing": ("        self.count[part] = self.count[whole]\n", ""),
+            "let the anchor fall behind": (
+                "            while length[link[anchor]] >= depth:\n                anchor = link[anchor]\n",
+                "            if length[link[anchor]] > depth:\n                anchor = link[anchor]\n",
+            ),
+            "let one text run into the next": ("        self._last = self._anchor = 0\n", ""),
+            "leave the end of a text uncounted": (
+                "            self.count[state] += 1\n            self.recent",
+                "            self.recent",
+            ),
+            "keep leaders where they were when they rise": (
+                "if to < at:\n                order.insert(to, order.pop",
+                "if False:\n                order.insert(to, order.pop",
+            ),
+        },
+    ),
+    *mistakes(
+        "suffix.py",
+        ("suffix",),
+        {
+            "leave the occurrence at the end out of the count": (
+                "the draft is made\n            count[state] += 1\n",
+                "the draft is made\n            count[state] += 0\n",
+            ),
+            "leave the counts of a suffix draft in the index": (
+                "        for state in path:\n            count[state] -= 1\n",
+                "",
+            ),
+            "give up matches that could tie": ("(reach, match_len, is_own) <= best[3:]", "reach <= best.score"),
+            "follow the longest match only": (
+                "matches.sort(reverse=True)",
+                "matches.sort(reverse=True, key=lambda m: m[1])",
+            ),
+            "bound the depth of a tree by the match alone": (
+                "depth = min(room, rules.max_depth - match_len)",
+                "depth = rules.max_depth - match_len",
+            ),
+            "bound a draft by max_depth alone": (
+                "num_nodes = min(num_nodes, self._most_nodes[match_len])",
+                "num_nodes = min(num_nodes, rules.max_depth)",
+            ),
+            "end a chain at the value itself": (
+                "if not state or count[state] / total < min_prob:",
+                "if not state or count[state] / total <= min_prob:",
+            ),
+            "value nodes by their parent": ("[n / total for n in counts]", "[n / max(counts) for n in counts]"),
         },
     ),
     *mistakes(

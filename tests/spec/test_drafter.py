@@ -4,13 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spec import Drafter, SpecConfig, SpecError, propose
+from spec import Drafter, SpecConfig, SpecError, prompt_lookup, propose
+from spec.lookup_index import GramIndex, LongGramIndex
 
 configs = st.builds(
     lambda draft, min_ngram, more: SpecConfig(draft, 8, max_ngram=min_ngram + more, min_ngram=min_ngram),
     st.sampled_from(["none", "ngram", "prompt_lookup"]),
     st.integers(1, 2),
-    st.integers(0, 2),
+    st.sampled_from([0, 1, 2, 4, 9]),
 )
 
 
@@ -20,15 +21,13 @@ def steps_over(vocab):
         st.one_of(
             st.tuples(st.just("append"), st.lists(token, max_size=6)),
             st.tuples(st.just("append"), st.lists(token, min_size=40, max_size=70)),
-            st.tuples(st.just("truncate"), st.integers(0, 8)),
-            st.tuples(st.just("truncate_to"), st.floats(0, 1)),
             st.tuples(st.just("propose"), st.integers(-1, 8)),
         ),
         max_size=12,
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=200)
 @given(configs, st.integers(1, 4).flatmap(steps_over))
 def test_drafter_equals_the_scan_after_any_history(cfg, steps):
     drafter, ctx = Drafter(cfg), []
@@ -36,17 +35,10 @@ def test_drafter_equals_the_scan_after_any_history(cfg, steps):
         if step == "append":
             drafter.append(value)
             ctx += value
-        elif step == "propose":
-            assert drafter.propose(value) == propose(cfg, ctx, value)
         else:
-            length = max(0, len(ctx) - value) if step == "truncate" else int(value * len(ctx))
-            drafter.truncate(length)
-            del ctx[length:]
+            assert drafter.propose(value) == propose(cfg, ctx, value)
         assert drafter.propose(8) == propose(cfg, ctx, 8)
-    while ctx:  # every record of what a token replaced is used once
-        ctx.pop()
-        drafter.truncate(len(ctx))
-        assert drafter.propose(2) == propose(cfg, ctx, 2)
+        assert len(drafter) == len(ctx)
 
 
 @given(configs, st.integers(1, 3).flatmap(lambda vocab: st.lists(st.integers(0, vocab - 1), max_size=120)))
@@ -58,6 +50,36 @@ def test_one_bulk_append_equals_many_single_ones(cfg, tokens):
         asked.append([token])
         asked.propose(4)
     assert bulk.propose(8) == single.propose(8) == asked.propose(8) == propose(cfg, tokens, 8)
+
+
+@settings(max_examples=200)
+@given(
+    st.integers(1, 4).flatmap(lambda vocab: st.lists(st.lists(st.integers(0, vocab - 1), max_size=60), max_size=5)),
+    st.integers(1, 3),
+    st.integers(0, 4),
+    st.booleans(),
+    st.sampled_from([GramIndex, LongGramIndex]),
+)
+def test_both_lookup_indexes_find_either_occurrence(pieces, min_ngram, more, is_earliest, kind):
+    index, ctx = kind(min_ngram + more, min_ngram, is_earliest=is_earliest), []
+    for piece in pieces:
+        index.append(piece)
+        ctx += piece
+        assert index.propose(5) == prompt_lookup(ctx, 5, min_ngram + more, min_ngram, is_earliest=is_earliest)
+
+
+@pytest.mark.parametrize("draft", ["ngram", "prompt_lookup"])
+@pytest.mark.parametrize("max_ngram", [3, 64])
+@pytest.mark.parametrize("vocab", [2, 60, 900])
+def test_long_texts_that_repeat_themselves(draft, max_ngram, vocab):
+    """What is copied is copied again with changes; 64-grams occur, and long before they are found."""
+    cfg = SpecConfig(draft, 8, max_ngram=max_ngram)
+    text = [i * i * 7 % vocab for i in range(90)]
+    text = text + [i % vocab for i in range(11)] + text[:75] + [1 % vocab] + text[10:]
+    drafter = Drafter(cfg)
+    for i in range(0, len(text), 13):
+        drafter.append(text[i : i + 13])
+        assert drafter.propose(8) == propose(cfg, text[: i + 13], 8)
 
 
 @given(configs, st.lists(st.integers(0, 2), max_size=30), st.lists(st.integers(1, 8), max_size=4))
@@ -75,17 +97,6 @@ def test_proposing_leaves_no_trace(cfg, tokens, asked):
 
 
 @pytest.mark.parametrize("draft", ["none", "ngram", "prompt_lookup"])
-def test_a_length_the_sequence_never_had_is_refused(draft):
-    drafter = Drafter(SpecConfig.parse(draft, 4))
-    drafter.append([1, 2, 1, 2])
-    before = drafter.propose(4)
-    for length in (-1, 5):
-        with pytest.raises(SpecError, match=f"length is {length}"):
-            drafter.truncate(length)
-    assert drafter.propose(4) == before
-
-
-@pytest.mark.parametrize("draft", ["none", "ngram", "prompt_lookup"])
 @pytest.mark.parametrize("bad", [2**31, -(2**31) - 1, "a", 1.5])
 def test_what_is_no_token_id_is_refused_and_nothing_is_added(draft, bad):
     drafter = Drafter(SpecConfig.parse(draft, 4), [1, 2, 1, 2])
@@ -93,3 +104,12 @@ def test_what_is_no_token_id_is_refused_and_nothing_is_added(draft, bad):
     with pytest.raises(SpecError, match="tokens is"):
         drafter.append([1, bad])
     assert (len(drafter), drafter.propose(4)) == (4, before)
+
+
+@pytest.mark.parametrize("extreme", [2**31 - 1, -(2**31), -1, 0])
+@pytest.mark.parametrize("draft", ["ngram", "prompt_lookup"])
+def test_every_32_bit_id_is_a_token(draft, extreme):
+    for max_ngram in (3, 9):
+        cfg = SpecConfig(draft, 4, max_ngram=max_ngram)
+        ctx = [extreme, 5, extreme, 7, extreme, 5, extreme]
+        assert Drafter(cfg, ctx).propose(4) == propose(cfg, ctx, 4) != []

@@ -93,5 +93,8 @@ def test_config_parses_runtime_values():
         SpecConfig("ngram", 4, max_ngram=3, min_ngram=0)
     with pytest.raises(SpecError, match="max_ngram is 2"):
         SpecConfig("ngram", 4, max_ngram=2, min_ngram=3)
+    SpecConfig("ngram", 4, max_ngram=64)
+    with pytest.raises(SpecError, match=r"max_ngram is 65.*64"):
+        SpecConfig("ngram", 4, max_ngram=65)
     with pytest.raises(AttributeError):
         cfg.k = 6

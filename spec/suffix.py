@@ -1,0 +1,159 @@
+"""Drafts from what followed the same suffixes before, here and in finished requests.
+
+Suffix decoding after Oliaro et al. 2024: the longest matches are trusted deepest.
+"""
+
+import heapq
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from spec.suffix_index import SuffixIndex
+
+
+class SuffixDraft(NamedTuple):
+    """A draft of tokens that followed a suffix of the context: a tree, each node's parent before it, -1 the context."""
+
+    tokens: list[int]
+    parents: Sequence[int]
+    values: list[float]
+    """Of each node: occurrences of the match with the path to it, over those of the match."""
+    score: float
+    """Sum of the values, as one division."""
+    match_len: int
+    """Tokens of the context that were matched."""
+    is_own: bool
+    """Whether it comes from this context, and not from finished requests."""
+
+
+class SuffixRules(NamedTuple):
+    """What a draft may be: a chain of the most frequent tokens, or with `is_tree` the most frequent nodes of all.
+
+    A draft has at most `factor` times as many nodes as the match that it continues; match and path together have at
+    most `max_depth` tokens, and no node is worth less than `min_prob`.
+    """
+
+    max_depth: int = 24
+    factor: float = 1.0
+    min_prob: float = 0.1
+    is_tree: bool = False
+
+
+class SuffixDrafts:
+    """Drafts for one context: from its own index, and from one of finished requests.
+
+    A draft scores at most what it would if all that ever followed its match were on one path: matches are followed in
+    the order of what they can reach, and most of them never are.
+    """
+
+    __slots__ = ("_most_nodes", "_own", "_rules")
+
+    def __init__(self, rules: SuffixRules, own: SuffixIndex) -> None:
+        self._rules = rules
+        self._own = own
+        self._most_nodes = [math.floor(rules.factor * m) for m in range(rules.max_depth)]
+
+    def propose(self, num_nodes: int, room: int, finished: SuffixIndex | None = None) -> SuffixDraft | None:
+        """Draft at most `num_nodes` tokens, none deeper than `room`; None where no draft is worth it.
+
+        Of all matches, and of the context against the finished requests, it is the draft with the highest score; ties
+        go to the longer match, then to the context.
+        """
+        own, count, longest = self._own, self._own.count, self._rules.max_depth - 1
+        path = list(own.suffixes())
+        for state in path:  # the occurrence at the end counts too, while the draft is made
+            count[state] += 1
+        matches: list[tuple[float, int, bool, int]] = []  # what it can reach, its length, whether it is own, its state
+        limit = min(num_nodes, room)
+        for state in path:
+            if count[state] > 1:
+                share = (count[state] - 1) / count[state]
+                self._add_matches(matches, own, state, longest, limit, share, is_own=True)
+        if finished is not None:
+            state, num_matched = finished.match(own.text[-longest:])
+            for shorter in finished.suffixes_of(state):
+                self._add_matches(matches, finished, shorter, num_matched, limit, 1.0, is_own=False)
+        matches.sort(reverse=True)
+        best: SuffixDraft | None = None
+        for reach, match_len, is_own, state in matches:
+            if best is not None and (reach, match_len, is_own) <= best[3:]:
+                break
+            index = own if is_own or finished is None else finished
+            draft = self._follow(index, state, match_len, num_nodes, room, is_own=is_own)
+            if draft is not None and (best is None or draft[3:] > best[3:]):
+                best = draft
+        for state in path:
+            count[state] -= 1
+        return best
+
+    def _add_matches(
+        self,
+        matches: list[tuple[float, int, bool, int]],
+        index: SuffixIndex,
+        state: int,
+        longest: int,
+        limit: int,
+        share: float,
+        *,
+        is_own: bool,
+    ) -> None:
+        max_depth, most_nodes = self._rules.max_depth, self._most_nodes
+        for m in range(index.length[index.link[state]] + 1, min(index.length[state], longest) + 1):
+            num_steps = min(most_nodes[m], max_depth - m, limit)
+            if num_steps > 0:
+                matches.append((num_steps * share, m, is_own, state))
+
+    def _follow(
+        self, index: SuffixIndex, state: int, match_len: int, num_nodes: int, room: int, *, is_own: bool
+    ) -> SuffixDraft | None:
+        rules = self._rules
+        num_nodes = min(num_nodes, self._most_nodes[match_len])
+        depth = min(room, rules.max_depth - match_len)
+        parents: Sequence[int]
+        if rules.is_tree:
+            nodes, parents = _best_nodes(index, state, num_nodes, depth, rules.min_prob)
+        else:
+            nodes = _chain(index, state, min(num_nodes, depth), rules.min_prob)
+            parents = range(-1, len(nodes) - 1)
+        if not nodes:
+            return None
+        total = index.count[state]
+        counts = [index.count[node] for node in nodes]
+        tokens = [index.token_of(node) for node in nodes]
+        return SuffixDraft(tokens, parents, [n / total for n in counts], sum(counts) / total, match_len, is_own)
+
+
+def _chain(index: SuffixIndex, state: int, num_nodes: int, min_prob: float) -> list[int]:
+    """Give the states that the most frequent tokens lead to, one after the other."""
+    count, best, total = index.count, index.best, index.count[state]
+    nodes: list[int] = []
+    while len(nodes) < num_nodes:
+        state = best[state]
+        if not state or count[state] / total < min_prob:
+            break
+        nodes.append(state)
+    return nodes
+
+
+def _best_nodes(
+    index: SuffixIndex, state: int, num_nodes: int, depth: int, min_prob: float
+) -> tuple[list[int], list[int]]:
+    """Give the states of the most frequent nodes, each after its parent, and their parents."""
+    count, total = index.count, index.count[state]
+    nodes: list[int] = []
+    parents: list[int] = []
+    num_pushed = at = 0  # `at`: the depth of the node that is followed next
+    heap: list[tuple[int, int, int, int, int]] = []  # less the count, the depth, the order of pushing, state, parent
+    while len(nodes) < num_nodes:
+        if at < depth:
+            for follower in index.followers(state):
+                if count[follower] / total < min_prob:
+                    break
+                heapq.heappush(heap, (-count[follower], at + 1, num_pushed, follower, len(nodes) - 1))
+                num_pushed += 1
+        if not heap:
+            break
+        _, at, _, state, parent = heapq.heappop(heap)
+        nodes.append(state)
+        parents.append(parent)
+    return nodes, parents
