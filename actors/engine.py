@@ -167,6 +167,7 @@ class Engine:
             num_running=len(core.running),
             num_waiting=self.num_waiting,
             num_paused=len(core.parked) + sum(s.is_paused for s in core.running.values()),
+            num_parked=len(core.parked),
             mailbox_depth=sum(len(a.mailbox) for a in (self._scheduler, self._blocks, self._runner)),
             blocks=self._blocks.ledger.pool.stats(),
             num_checks=self._blocks.num_checks,

@@ -67,6 +67,8 @@ class EngineStats(msgspec.Struct, frozen=True):
     num_running: int
     num_waiting: int
     num_paused: int
+    num_parked: int
+    """Of those that wait: the ones whose client does not read."""
     mailbox_depth: int
     blocks: PoolStats
     num_checks: int

@@ -29,7 +29,8 @@ class Stream:
     `finish_reason` is None until the sequence has ended and its blocks are back; `error` says more where that was
     an error. A client that leaves `capacity` tokens unread pauses its own sequence and no other.
 
-    `num_cached_tokens` counts the prompt's tokens that the prefix cache had, None until the request is admitted;
+    `num_cached_tokens` counts the prompt's tokens that the prefix cache had, and `admitted_s` is when the request was
+    admitted, by the loop's clock; both are None until it is.
     `num_rounds` and `num_drafted` count what was delivered so far, and `accepted_by_draft` has, per round with a
     draft, how many of its tokens were accepted and delivered.
     """
@@ -42,6 +43,7 @@ class Stream:
         self.finish_reason: FinishReason | None = None
         self.error: str | None = None
         self.num_cached_tokens: int | None = None
+        self.admitted_s: float | None = None
         self.num_rounds = 0
         self.num_drafted = 0
         self.accepted_by_draft: list[int] = []
@@ -179,7 +181,9 @@ class OpenStreams:
 
     def admitted(self, seq: int, num_cached_tokens: int) -> None:
         """Tell a stream that its request has left the queue, and what the prefix cache had of it."""
-        self._by_seq[seq].num_cached_tokens = num_cached_tokens
+        stream = self._by_seq[seq]
+        stream.num_cached_tokens = num_cached_tokens
+        stream.admitted_s = asyncio.get_running_loop().time()
 
     def push(
         self, seq: int, tokens: Sequence[int], logprobs: Sequence[float] | None, num_drafted: int, num_accepted: int

@@ -7,17 +7,20 @@ import anyio
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
+from server.door import Door
 from server.errors import ApiError
 from server.generation import LEFT
 from server.service import Service
 
 
-def build_app(service: Service, middleware: Sequence[Middleware] = ()) -> Starlette:
-    """Put a service behind its routes, within `middleware`."""
+def build_app(service: Service, middleware: Sequence[Middleware] = ()) -> ASGIApp:
+    """Put a service behind its routes, within `middleware`, behind the door."""
     routes = [
         Route("/", service.page, methods=["GET"]),
         Route("/health", service.health, methods=["GET"]),
@@ -27,6 +30,7 @@ def build_app(service: Service, middleware: Sequence[Middleware] = ()) -> Starle
         Route("/tokenize", service.tokenize, methods=["POST"]),
         Route("/detokenize", service.detokenize, methods=["POST"]),
         Route("/v1/models", service.models, methods=["GET"]),
+        Route("/v1/models/{id:path}", service.model, methods=["GET"]),
         Route("/v1/completions", service.completions, methods=["POST"]),
         Route("/v1/chat/completions", service.chat_completions, methods=["POST"]),
     ]
@@ -45,7 +49,19 @@ def build_app(service: Service, middleware: Sequence[Middleware] = ()) -> Starle
         lifespan=sampling,
     )
     app.router.redirect_slashes = False
-    return app
+    origins = service.config.allowed_origins
+    within: ASGIApp = app
+    if origins:
+        within = CORSMiddleware(
+            app,
+            allow_origins=origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=["x-request-id", "retry-after"],
+            allow_private_network=True,
+        )
+    paths = frozenset(route.path for route in routes)
+    return Door(within, service.config, paths, service.measures.requests)
 
 
 async def _refuse(_: Request, error: Exception) -> Response:

@@ -1,62 +1,126 @@
-"""Bodies of requests, read so that nothing in them is ignored."""
+"""Bodies of requests, read so that nothing in them that would change an answer is ignored."""
 
+import logging
 import re
+from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
 
+from server.config import ServerConfig
 from server.errors import ApiError
-from server.wire import NEUTRAL
+from server.parameters import NESTED, NEUTRAL, NOTHING, TAKEN
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
+_MAX_LOGGED_NAMES = 100
 
-async def read_body(request: Request, max_bytes: int) -> bytes:
-    """Read a body of JSON. Raises ApiError for one that is too large or called something else."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        #   a page of another site can send no JSON unasked, and so cannot use a server on its reader's machine
-        raise ApiError(415, f"content-type is {kind!r}: application/json", code="unsupported_media_type")
-    data = bytearray()
-    async for part in request.stream():
-        data += part
-        if len(data) > max_bytes:
-            raise ApiError(413, f"the body is larger than {max_bytes} bytes", code="body_too_large")
-    return bytes(data)
+_log = logging.getLogger("outrider.server")
 
 
-def decode_body(data: bytes, kind: type[Body]) -> Body:
-    """Read a JSON body. Raises ApiError naming the parameter for what is wrong, unknown or not supported."""
-    try:
-        fields = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ApiError(400, f"the body is not JSON: {error}") from None
-    if not isinstance(fields, dict):
-        raise ApiError(400, "the body is not a JSON object")
-    for name, values in NEUTRAL[kind].items():
-        if name in fields and not _is_among(fields[name], values):
-            allowed = " or ".join(msgspec.json.encode(v).decode() for v in values)
-            raise ApiError(400, f"{name} is not supported: leave it out, or {allowed}", name, "unsupported_parameter")
-        fields.pop(name, None)
-    try:
-        return msgspec.convert(fields, kind, str_keys=True)
-    except msgspec.ValidationError as error:
-        raise _refusal(error, kind) from None
+class BodyReader:
+    """Reads bodies of JSON.
+
+    A parameter that is null or empty is as good as absent. One that nobody knows is refused where the server is strict;
+    elsewhere it is taken without effect, counted, and named in the log the first time.
+    """
+
+    def __init__(self, config: ServerConfig, count_unknown: Callable[[int], None]) -> None:
+        self._max_bytes = config.max_body_bytes
+        self._is_strict = config.strict
+        self._count_unknown = count_unknown
+        self._logged: set[str] = set()
+
+    async def read(self, request: Request) -> bytes:
+        """Read a body of JSON. Raises ApiError for one that is too large or called something else."""
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            #   a page of another site can send no JSON unasked, and so cannot use a server on its reader's machine
+            raise ApiError(415, f"content-type is {kind!r}: application/json", code="unsupported_media_type")
+        told = request.headers.get("content-length", "")
+        if told.isdecimal() and int(told) > self._max_bytes:
+            raise self._too_large()
+        data = bytearray()
+        async for part in request.stream():
+            data += part
+            if len(data) > self._max_bytes:
+                raise self._too_large()
+        return bytes(data)
+
+    def decode(self, data: bytes, kind: type[Body]) -> Body:
+        """Read a JSON body. Raises ApiError naming the parameter for what is wrong or not supported."""
+        try:
+            fields = msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ApiError(400, f"the body is not JSON: {error}") from None
+        if not isinstance(fields, dict):
+            raise ApiError(400, "the body is not a JSON object")
+        unknown: list[str] = []
+        _tidy(fields, kind, "", unknown)
+        if unknown:
+            self._note(unknown, kind)
+        try:
+            return msgspec.convert(fields, kind, str_keys=True)
+        except msgspec.ValidationError as error:
+            raise _refusal(error) from None
+
+    def _too_large(self) -> ApiError:
+        return ApiError(413, f"the body is larger than {self._max_bytes} bytes", code="body_too_large")
+
+    def _note(self, unknown: list[str], kind: type[msgspec.Struct]) -> None:
+        if self._is_strict:
+            known = "" if "." in unknown[0] else f"; known are {', '.join(kind.__struct_fields__)}"
+            raise ApiError(400, f"{unknown[0]} is not supported{known}", unknown[0], "unsupported_parameter")
+        self._count_unknown(len(unknown))
+        for name in unknown:
+            place = re.sub(r"\[\d+\]", "[]", name)
+            if len(self._logged) < _MAX_LOGGED_NAMES and place not in self._logged:
+                self._logged.add(place)
+                _log.warning("a request has %.80r, which is not known here and has no effect", place)
+
+
+def _tidy(fields: dict[str, Any], kind: type[msgspec.Struct], path: str, unknown: list[str]) -> None:
+    """Take out of a body what asks for nothing, refuse what is not supported, and collect what is unknown."""
+    known, taken, neutral = _known(kind), TAKEN.get(kind, ()), NEUTRAL.get(kind, {})
+    for name in list(fields):
+        value, is_required = fields[name], known.get(name)
+        if name in taken or (not is_required and _is_among(value, NOTHING)):
+            del fields[name]
+        elif name in neutral:
+            if not _is_among(value, neutral[name]):
+                others = "".join(f" or {msgspec.json.encode(v).decode()}" for v in neutral[name])
+                message = f"{path}{name} is not supported: leave it out{others.replace(' or', ',', 1)}"
+                raise ApiError(400, message, path + name, "unsupported_parameter")
+            del fields[name]
+        elif is_required is None:
+            unknown.append(path + name)
+            del fields[name]
+    for name, inner in NESTED.get(kind, {}).items():
+        value = fields.get(name)
+        if isinstance(value, dict):
+            _tidy(value, inner, f"{path}{name}.", unknown)
+        elif isinstance(value, list):
+            for i, item in enumerate(value):
+                if isinstance(item, dict):
+                    _tidy(item, inner, f"{path}{name}[{i}].", unknown)
+
+
+@cache
+def _known(kind: type[msgspec.Struct]) -> dict[str, bool]:
+    """List the fields of a struct; True for those that must be there."""
+    return {field.name: field.required for field in msgspec.structs.fields(kind)}
 
 
 def _is_among(value: Any, allowed: list[Any]) -> bool:
-    return any(type(value) is type(v) and value == v for v in allowed)  # 0 is not false, 1 is not true
+    #   0 is not false, 1 is not true, and 1.0 is 1
+    return any(isinstance(value, bool) == isinstance(v, bool) and value == v for v in allowed)
 
 
-def _refusal(error: msgspec.ValidationError, kind: type[msgspec.Struct]) -> ApiError:
+def _refusal(error: msgspec.ValidationError) -> ApiError:
     message, _, path = str(error).partition(" - at `$")
     param = path.rstrip("`").lstrip(".") or None
-    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", message)
-    if unknown is not None:
-        name = unknown[1] if param is None else f"{param}.{unknown[1]}"
-        known = f"; known are {', '.join(kind.__struct_fields__)}" if param is None else ""
-        return ApiError(400, f"{name} is not supported{known}", name, "unsupported_parameter")
     missing = re.fullmatch(r"Object missing required field `(.*)`", message)
     if missing is not None:
         param = missing[1] if param is None else f"{param}.{missing[1]}"

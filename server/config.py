@@ -32,6 +32,13 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """0 takes a free one; it is printed."""
     api_keys: list[Annotated[str, Meta(min_length=1)]] = []
     """Whoever sends one of these is served; empty: everyone is. Prefixes are cached for each key apart."""
+    allowed_hosts: list[Annotated[str, Meta(min_length=1)]] = []
+    """Names under which the server may be spoken to. On a loopback address its own are allowed, and only those besides;
+    elsewhere every name is, unless some are given here."""
+    allowed_origins: list[Annotated[str, Meta(min_length=1)]] = []
+    """Web pages of other origins that may use the server, as in https://example.org; `*` is all of them."""
+    strict: bool = False
+    """Refuse parameters that nobody knows, rather than take them without effect."""
     max_connections: Count = 8192
     """Open at a time; fewer where the system allows the process fewer files."""
     max_connections_per_address: Count | None = None

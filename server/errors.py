@@ -35,6 +35,16 @@ class ApiError(Exception):
         return json_response(self.body, self.status, self.headers)
 
 
+def invalid(param: str, message: str) -> ApiError:
+    """Refuse the value of a parameter."""
+    return ApiError(400, f"{param}: {message}", param, "invalid_value")
+
+
+def too_long(param: str, message: str) -> ApiError:
+    """Refuse a prompt that does not fit."""
+    return ApiError(400, f"{param}: {message}", param, "context_length_exceeded")
+
+
 def new_request_id() -> str:
     """Make a name for a request that has none of its own, to be found again by."""
     return f"req-{secrets.token_hex(12)}"

@@ -11,6 +11,8 @@ from server.config import ServerConfig
 
 _DONE = b"data: [DONE]\n\n"
 _PING = b": ping\n\n"
+#   JSON has them as they are, and readers that split lines as Unicode does would cut an event in two
+_LINE_ENDS = {"\u0085".encode(): rb"\u0085", "\u2028".encode(): rb"\u2028", "\u2029".encode(): rb"\u2029"}
 _HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-store"}
 
 
@@ -32,12 +34,11 @@ class EventSink:
 
     async def put(self, event: Any) -> None:
         """Send one event."""
-        await self._body(b"data: " + msgspec.json.encode(event) + b"\n\n", more=True)
+        await self._body(_event(event), more=True)
 
     async def end(self, event: Any = None) -> None:
         """Send a last event, if any, and the mark of the end."""
-        last = b"" if event is None else b"data: " + msgspec.json.encode(event) + b"\n\n"
-        await self._body(last + _DONE, more=False)
+        await self._body((b"" if event is None else _event(event)) + _DONE, more=False)
 
     async def attend(self) -> None:
         """Send a comment whenever nothing else was sent for `ping_s`, and give up a client that is stuck; for ever."""
@@ -58,3 +59,11 @@ class EventSink:
             self._is_writing, self._since_s = True, anyio.current_time()
             await self._send(message)
             self._is_writing, self._since_s = False, anyio.current_time()
+
+
+def _event(content: Any) -> bytes:
+    data = msgspec.json.encode(content)
+    for line_end, escaped in _LINE_ENDS.items():
+        if line_end in data:
+            data = data.replace(line_end, escaped)
+    return b"data: " + data + b"\n\n"

@@ -12,7 +12,7 @@ from server.config import ServerConfig
 from server.errors import ApiError, json_response
 from server.events import EventSink
 from server.job import Job, refused
-from server.metrics import Latencies
+from server.metrics import Latencies, Timer
 from server.replies import Choice, Replies
 from server.text import TextOfTokens
 
@@ -48,6 +48,7 @@ class Generation(Response):
         self.streams: list[Stream] = []
         self.choices = [Choice(i) for i in range(len(job.requests))]
         self.status = LEFT
+        self._timers: list[Timer] = []
         self._extra_headers = {"x-request-id": job.id}
         self._replies = replies
         self._engine = engine
@@ -82,6 +83,8 @@ class Generation(Response):
             raise
         finally:
             self.let_go()
+            for timer in self._timers:
+                timer.give_up()
             self._desk.closed(self)
 
     def let_go(self) -> None:
@@ -93,7 +96,9 @@ class Generation(Response):
         try:
             self._engine.check_room(len(self.job.requests))  # all of a request's completions, or none
             for request in self.job.requests:
-                self.streams.append(self._engine.submit(request))
+                stream = self._engine.submit(request)
+                self.streams.append(stream)
+                self._timers.append(self._latencies.start(stream))
         except RequestError as error:
             raise refused(error) from None
         except EngineFull as error:
@@ -159,11 +164,11 @@ class Generation(Response):
 
     async def _follow(self, choice: Choice, stream: Stream, say: Say) -> ApiError | None:
         """Say what a stream says, up to its end or a stop string."""
+        timer = self._timers[choice.index]
         request = self.job.requests[choice.index]
         stop_ids = {*request.eos, *request.params.stop_token_ids}
         text = TextOfTokens(self.job.stops)
         pending: list[Token] = []  # taken, and their text not released
-        timer = self._latencies.start()
         async for tokens in _rounds(stream):
             timer.tick()
             released = ""
@@ -185,7 +190,7 @@ class Generation(Response):
         released = text.finish()
         if released or pending:
             await say(choice, released, pending)
-        choice.finish_reason = "stop" if text.is_stopped else stream.finish_reason
+        choice.finish_reason = "stop" if text.is_stopped else str(stream.finish_reason)
         stream.leave()
         timer.finish(choice.finish_reason)
         await say(choice, "", [])

@@ -1,21 +1,20 @@
 """From the body of a request to what the engine is asked for, everything checked."""
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import anyio.to_thread
-
 from scheduler import EngineConfig, Request, RequestError
-from server.bodies import decode_body
+from server.bodies import BodyReader
 from server.config import ServerConfig
-from server.errors import ApiError
+from server.conversation import read_messages
+from server.encoding import Encoder
+from server.errors import ApiError, invalid, too_long
 from server.tokens import Tokenizer
-from server.wire import ChatBody, CompletionBody, Sampling
+from server.wire import ChatBody, CompletionBody, DetokenizeBody, Sampling, StreamOptions, TokenizeBody
 from spec import SamplingParams, SpecConfig, SpecError
 
 _COMPLETION_TOKENS = 16  # what OpenAI's API gives where a completion does not say
-_LONG_TEXT_CHARS = 4096
 
 
 class Job(NamedTuple):
@@ -29,6 +28,7 @@ class Job(NamedTuple):
     stops: list[str]
     is_stream: bool
     includes_usage: bool
+    counts_as_it_goes: bool
     wants_logprobs: bool
     returns_tokens: bool
     num_spec_tokens: int
@@ -38,41 +38,59 @@ class JobReader:
     """Reads bodies into jobs for one model. Raises ApiError, naming the parameter, for what cannot be served."""
 
     def __init__(
-        self, model_name: str, tokenizer: Tokenizer, server: ServerConfig, engine: EngineConfig, max_model_len: int
+        self,
+        model_name: str,
+        tokenizer: Tokenizer,
+        server: ServerConfig,
+        engine: EngineConfig,
+        max_model_len: int,
+        bodies: BodyReader,
     ) -> None:
         self._model_name = model_name
         self._tokenizer = tokenizer
         self._server = server
         self._engine = engine
+        self._bodies = bodies
         self._num_positions = min(max_model_len, engine.max_model_len, engine.num_blocks * engine.block_tokens)
+        self._encoder = Encoder(tokenizer, self._num_positions)
 
     async def completion(self, data: bytes, salt: str | None) -> Job:
         """Read the body of a completion."""
-        body = decode_body(data, CompletionBody)
+        body = self._bodies.decode(data, CompletionBody)
         self.check_model(body.model)
+        if body.best_of not in (None, body.n or 1):
+            raise ApiError(400, "best_of is not supported: leave it out, or n", "best_of", "unsupported_parameter")
         prompts = await self._prompts(body.prompt)
         max_tokens = body.max_tokens or _COMPLETION_TOKENS
         return self._job(body, prompts, max_tokens, salt, is_chat=False, wants_logprobs=body.logprobs is not None)
 
     async def chat(self, data: bytes, salt: str | None) -> Job:
         """Read the body of a chat completion."""
-        body = decode_body(data, ChatBody)
+        body = self._bodies.decode(data, ChatBody)
         self.check_model(body.model)
-        if None not in (body.max_tokens, body.max_completion_tokens):
-            raise _invalid("max_tokens", "max_completion_tokens is given too: one of them")
-        roles = ["system" if message.role == "developer" else message.role for message in body.messages]
-        messages = [{"role": role, "content": m.text} for role, m in zip(roles, body.messages, strict=True)]
-        try:
-            prompt = await _off_loop_if_long(len(data), lambda: self._tokenizer.chat(messages))
-        except ValueError as error:
-            raise _invalid("messages", str(error)) from None
+        if None not in (body.max_tokens, body.max_completion_tokens) and body.max_tokens != body.max_completion_tokens:
+            raise invalid(
+                "max_tokens", f"max_completion_tokens is {body.max_completion_tokens}: the same, or one of them"
+            )
+        prompt = await self._encoder.conversation(read_messages(body.messages))
         room = min(self._server.max_output_tokens, self._num_positions - len(prompt) + 1)
         max_tokens = body.max_tokens or body.max_completion_tokens or max(1, room)
         return self._job(body, [prompt], max_tokens, salt, is_chat=True, wants_logprobs=body.logprobs is True)
 
-    async def encode(self, text: str) -> list[int]:
-        """Ids of a text."""
-        return await _off_loop_if_long(len(text), lambda: self._tokenizer.encode(text))
+    async def tokenize(self, data: bytes) -> list[int]:
+        """Read a body with a text, and give its ids."""
+        body = self._bodies.decode(data, TokenizeBody)
+        self.check_model(body.model)
+        return await self._encoder.text(body.prompt, "prompt")
+
+    def detokenize(self, data: bytes) -> str:
+        """Read a body with ids, and give their text."""
+        body = self._bodies.decode(data, DetokenizeBody)
+        self.check_model(body.model)
+        try:
+            return self._tokenizer.decode(body.tokens)
+        except ValueError as error:
+            raise invalid("tokens", str(error)) from None
 
     def check_model(self, name: str | None) -> None:
         """Refuse a model that is not the one served."""
@@ -82,16 +100,21 @@ class JobReader:
 
     async def _prompts(self, prompt: str | Sequence[str | int | list[int]]) -> list[list[int]]:
         if isinstance(prompt, str):
-            return [await self.encode(prompt)]
+            return [await self._encoder.text(prompt, "prompt")]
         if not prompt:
-            raise _invalid("prompt", "it is empty: a text or at least one token id")
+            raise invalid("prompt", "it is empty: a text or at least one token id")
         num_ids = sum(isinstance(part, int) for part in prompt)
         if num_ids == len(prompt):
-            return [list(prompt)]  # type: ignore[arg-type]
+            return [self._encoder.check_length(list(prompt), "prompt")]  # type: ignore[arg-type]
         if num_ids:
-            raise _invalid("prompt", "token ids between other prompts: one list of ids is one prompt")
+            raise invalid("prompt", "token ids between other prompts: one list of ids is one prompt")
         self._check_count("prompt", len(prompt), self._server.max_choices, "prompts")
-        return [await self.encode(part) if isinstance(part, str) else list(part) for part in prompt]  # type: ignore[arg-type]
+        return [await self._prompt(part) for part in prompt]  # type: ignore[arg-type]
+
+    async def _prompt(self, prompt: str | list[int]) -> list[int]:
+        if isinstance(prompt, str):
+            return await self._encoder.text(prompt, "prompt")
+        return self._encoder.check_length(prompt, "prompt")
 
     def _job(
         self,
@@ -110,12 +133,14 @@ class JobReader:
         self._check_count("stop", len(stops), server.max_stop_strings, "strings")
         for stop in stops:
             if not 1 <= len(stop) <= server.max_stop_chars:
-                raise _invalid("stop", f"a string of {len(stop)} characters: 1 to {server.max_stop_chars}")
+                raise invalid("stop", f"a string of {len(stop)} characters: 1 to {server.max_stop_chars}")
         self._check_count("logit_bias", len(body.logit_bias or ()), server.max_logit_bias, "entries")
         self._check_count("stop_token_ids", len(body.stop_token_ids or ()), server.max_stop_strings, "ids")
         self._check_count("max_tokens", max_tokens, server.max_output_tokens, "tokens")
+        if (body.min_tokens or 0) > max_tokens:
+            raise invalid("min_tokens", f"{body.min_tokens} tokens: at most max_tokens ({max_tokens})")
         if body.stream_options is not None and not body.stream:
-            raise _invalid("stream_options", "only with stream: true")
+            raise invalid("stream_options", "only with stream: true")
         params = _params(body)
         seed = secrets.randbits(63) if body.seed is None else body.seed
         job_id = ("chatcmpl-" if is_chat else "cmpl-") + secrets.token_hex(12)
@@ -138,6 +163,8 @@ class JobReader:
             #   all are of one seed, whichever their prompt: each has a number of its own
             for choice, prompt in enumerate(prompt for prompt in prompts for _ in range(n))
         ]
+        options = body.stream_options or StreamOptions()
+        includes_usage = bool(options.include_usage)
         return Job(
             id=job_id,
             is_chat=is_chat,
@@ -146,7 +173,8 @@ class JobReader:
             num_prompt_tokens=sum(map(len, prompts)),
             stops=stops,
             is_stream=bool(body.stream),
-            includes_usage=body.stream_options is not None and bool(body.stream_options.include_usage),
+            includes_usage=includes_usage,
+            counts_as_it_goes=includes_usage and bool(options.continuous_usage_stats),
             wants_logprobs=wants_logprobs,
             returns_tokens=bool(body.return_tokens),
             num_spec_tokens=_num_spec_tokens(speculative or self._engine.speculative),
@@ -159,12 +187,14 @@ class JobReader:
 
     def _check_count(self, param: str, count: int, most: int, what: str) -> None:
         if count > most:
-            raise _invalid(param, f"{count} {what}: at most {most}")
+            raise invalid(param, f"{count} {what}: at most {most}")
 
 
 def refused(error: RequestError | SpecError) -> ApiError:
     """Tell the client what the engine refused."""
     message = str(error)
+    if "blocks" in message and message.startswith("max_tokens"):
+        return too_long("max_tokens", message.removeprefix("max_tokens is "))
     field = message.partition(" is ")[0].partition("[")[0]
     return ApiError(400, message, field if field.isidentifier() else None, "invalid_value")
 
@@ -183,11 +213,3 @@ def _params(body: Sampling) -> SamplingParams:
 
 def _num_spec_tokens(speculative: SpecConfig) -> int:
     return 0 if speculative.draft == "none" else speculative.k
-
-
-def _invalid(param: str, message: str) -> ApiError:
-    return ApiError(400, f"{param}: {message}", param, "invalid_value")
-
-
-async def _off_loop_if_long(num_chars: int, encode: Callable[[], list[int]]) -> list[int]:
-    return await anyio.to_thread.run_sync(encode) if num_chars > _LONG_TEXT_CHARS else encode()

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from actors import Engine, EngineStats
+from actors import Engine, EngineStats, Stream
 
 _TTFT_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640)
 _ITL_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 10, 20, 40)
@@ -25,39 +25,60 @@ class Latencies:
         self.first = histogram("time_to_first_token_seconds", "From submission to the first token.", _TTFT_S)
         self.between = histogram("inter_token_latency_seconds", "Between two deliveries of a sequence.", _ITL_S)
         self.whole = histogram("e2e_request_latency_seconds", "From submission to the end of a sequence.", _E2E_S)
+        self.queue = histogram("request_queue_time_seconds", "From submission to admission.", _E2E_S)
+        self.prefill = histogram("request_prefill_time_seconds", "From admission to the first token.", _E2E_S)
+        self.decode = histogram("request_decode_time_seconds", "From the first token to the last.", _E2E_S)
         self.finished = Counter(
             "vllm:request_success",
-            "Sequences that came to their end, a stop string included.",
+            "Sequences by how they ended: stop (a stop string included), length, abort (left or cut short), error.",
             ("model_name", "finished_reason"),
             registry=registry,
         )
         self.model_name = model_name
 
-    def start(self) -> "Timer":
+    def start(self, stream: Stream) -> "Timer":
         """Start the clock of one sequence, which is submitted now."""
-        return Timer(self)
+        return Timer(self, stream)
 
 
 class Timer:
     """Observes one sequence's deliveries."""
 
-    def __init__(self, latencies: Latencies) -> None:
+    def __init__(self, latencies: Latencies, stream: Stream) -> None:
         self._latencies = latencies
+        self._stream = stream
         self._start_s = anyio.current_time()
-        self._last_s: float | None = None
+        self._first_s: float | None = None
+        self._last_s = self._start_s
+        self._is_over = False
 
     def tick(self) -> None:
         """Observe a delivery, of one token or a round of several."""
         now = anyio.current_time()
-        if self._last_s is None:
+        if self._first_s is None:
+            self._first_s = now
             self._latencies.first.observe(now - self._start_s)
         else:
             self._latencies.between.observe(now - self._last_s)
         self._last_s = now
 
-    def finish(self, reason: str | None) -> None:
-        """Observe the end."""
-        self._latencies.whole.observe(anyio.current_time() - self._start_s)
+    def finish(self, reason: str) -> None:
+        """Observe the end that a sequence came to, and how long it took to get there."""
+        self._end(reason)
+        latencies, admitted_s, first_s = self._latencies, self._stream.admitted_s, self._first_s
+        if admitted_s is not None and first_s is not None:
+            latencies.whole.observe(anyio.current_time() - self._start_s)
+            latencies.queue.observe(max(0.0, admitted_s - self._start_s))
+            latencies.prefill.observe(first_s - admitted_s)
+            latencies.decode.observe(self._last_s - first_s)
+
+    def give_up(self) -> None:
+        """Count a sequence that came to no end of its own, unless it is counted."""
+        if not self._is_over:
+            self._end("error" if self._stream.finish_reason == "error" else "abort")
+
+    def _end(self, reason: str) -> None:
+        self._is_over = True
         self._latencies.finished.labels(self._latencies.model_name, reason).inc()
 
 
@@ -122,6 +143,14 @@ class EngineCollector(Collector):
 
     def _by_label(self, stats: EngineStats) -> Iterator[Metric]:
         name = self._model_name
+        waiting = GaugeMetricFamily(
+            "vllm:num_requests_waiting_by_reason",
+            "Sequences that wait for a place (capacity), or for their client to read (deferred).",
+            labels=("model_name", "reason"),
+        )
+        waiting.add_metric((name, "capacity"), stats.num_waiting - stats.num_parked)
+        waiting.add_metric((name, "deferred"), stats.num_parked)
+        yield waiting
         blocks = GaugeMetricFamily("tl_engine_blocks", "KV blocks by state.", labels=("model_name", "state"))
         for state in ("free", "evictable", "held"):
             blocks.add_metric((name, state), getattr(stats.blocks, state))
@@ -156,6 +185,14 @@ class Metrics:
         self.latencies = Latencies(self._registry, model_name)
         self.answers = Counter(
             "tl_server_responses", "Requests by their outcome.", ("endpoint", "status"), registry=self._registry
+        )
+        self.unknown_parameters = Counter(
+            "tl_server_unknown_parameters",
+            "Parameters that nobody knows, taken without effect.",
+            registry=self._registry,
+        )
+        self.requests = Counter(
+            "http_requests", "Requests by what was asked for.", ("method", "handler", "status"), registry=self._registry
         )
         self._registry.register(EngineCollector(engine, model_name))
 

@@ -4,19 +4,20 @@ from typing import Any
 
 import msgspec
 
-from server.wire import NEUTRAL, ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
+from server.parameters import BODIES, NESTED, NEUTRAL, NOTHING, TAKEN
+from server.wire import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 
 _REF = "#/components/schemas/{name}"
-_BODIES = (CompletionBody, ChatBody, TokenizeBody, DetokenizeBody)
 _STRING = {"type": "string"}
 _COUNT = {"type": "integer", "minimum": 0}
 
 
-def openapi(model_name: str) -> dict[str, Any]:
+def openapi(model_name: str, *, is_strict: bool) -> dict[str, Any]:
     """Build the document for the model that is served."""
-    (_, components) = msgspec.json.schema_components(_BODIES, ref_template=_REF)
-    for body in _BODIES:
-        _complete(components[body.__name__], body, model_name)
+    (_, components) = msgspec.json.schema_components(BODIES, ref_template=_REF)
+    bodies: set[type[msgspec.Struct]] = {*BODIES, *(kind for nested in NESTED.values() for kind in nested.values())}
+    for body in bodies:
+        _complete(components[body.__name__], body, model_name, is_strict=is_strict)
     components |= _answers()
     return {
         "openapi": "3.1.0",
@@ -27,6 +28,7 @@ def openapi(model_name: str) -> dict[str, Any]:
             "/tokenize": _post(TokenizeBody, "Tokens", "Text to token ids."),
             "/detokenize": _post(DetokenizeBody, "Text", "Token ids to text."),
             "/v1/models": _get("Models", "The model that is served.", has_key=True),
+            "/v1/models/{id}": _get("Model", "The model of this name.", has_key=True, may_miss=True),
             "/health": _get("Health", "Whether the engine works.", may_fail=True),
             "/live": _get("Live", "What the live page draws.", has_key=True),
             "/metrics": _get(None, "Prometheus metrics.", media="text/plain"),
@@ -37,15 +39,22 @@ def openapi(model_name: str) -> dict[str, Any]:
     }
 
 
-def _complete(schema: dict[str, Any], body: type[msgspec.Struct], model_name: str) -> None:
-    """Say what the struct cannot: the one model, and parameters that have but one meaning here."""
+def _complete(schema: dict[str, Any], body: type[msgspec.Struct], model_name: str, *, is_strict: bool) -> None:
+    """Say what the struct cannot: the one model, and parameters that have but one meaning here, or none."""
     properties = schema["properties"]
-    properties["model"] = {"enum": [model_name, None], "default": None}
-    properties |= {name: {"enum": values} for name, values in NEUTRAL[body].items()}
-    if "logit_bias" in properties:
-        for choice in properties["logit_bias"]["anyOf"]:
-            choice.pop("propertyNames", None)
-            choice["propertyNames"] = {"pattern": "^(0|[1-9][0-9]{0,8})$"} if choice.get("type") == "object" else {}
+    if "model" in properties:
+        properties["model"] = {"enum": [model_name]}
+    for choice in properties.get("logit_bias", {}).get("anyOf", ()):
+        if choice.get("type") == "object":
+            choice["propertyNames"] = {"pattern": "^(0|[1-9][0-9]{0,8})$"}
+    properties |= {name: {"enum": values} for name, values in NEUTRAL.get(body, {}).items()}
+    required = schema.get("required", [])
+    for name, told in properties.items():
+        if name not in required:  # null, or empty, is as good as absent
+            told.pop("default", None)
+            properties[name] = {"anyOf": [told, {"enum": NOTHING}]}
+    properties |= {name: {} for name in TAKEN.get(body, ())}
+    schema["additionalProperties"] = not is_strict
 
 
 def _answers() -> dict[str, Any]:
@@ -54,6 +63,7 @@ def _answers() -> dict[str, Any]:
     )
     usage = _object(prompt_tokens=_COUNT, completion_tokens=_COUNT, total_tokens=_COUNT)
     head = {"id": _STRING, "created": _COUNT, "model": _STRING, "usage": usage, "metrics": {"type": "object"}}
+    model = _object(id=_STRING, object={"const": "model"}, created=_COUNT, owned_by=_STRING)
     reason = {"enum": ["stop", "length"]}
     message = _object(role={"const": "assistant"}, content=_STRING)
     said = _object(index=_COUNT, text=_STRING, finish_reason=reason)
@@ -65,7 +75,8 @@ def _answers() -> dict[str, Any]:
         "ChatCompletion": _object(**head, object={"const": "chat.completion"}, choices=_list(chat_said)),
         "Tokens": _object(tokens=ids, count=_COUNT),
         "Text": _object(prompt=_STRING),
-        "Models": _object(object={"const": "list"}, data=_list(_object(id=_STRING, object={"const": "model"}))),
+        "Models": _object(object={"const": "list"}, data=_list(model)),
+        "Model": model,
         "Health": _object(status={"const": "ok"}),
         "Live": {"type": "object"},
         "Document": {"type": "object"},
@@ -92,7 +103,7 @@ def _post(body: type[msgspec.Struct], answer: str, summary: str, *, generates: b
     content = _json(answer)
     if generates:
         content["text/event-stream"] = {"schema": _object(data=_STRING)}
-    responses = {"200": {"description": "Done.", "content": content}, **_errors(400, 401, 404, 413, 415)}
+    responses = {"200": {"description": "Done.", "content": content}, **_errors(400, 401, 403, 404, 413, 415)}
     if generates:
         responses |= _errors(429, 500, 503)
     request = {"required": True, "content": _json(body.__name__)}
@@ -106,10 +117,14 @@ def _get(
     media: str = "",
     has_key: bool = False,
     may_fail: bool = False,
+    may_miss: bool = False,
 ) -> dict[str, Any]:
     content = {media: {"schema": {"type": "string"}}} if answer is None else _json(answer)
     responses = {"200": {"description": "Done.", "content": content}}
     responses |= _errors(401) if has_key else {}
     responses |= _errors(503) if may_fail else {}
+    responses |= _errors(404) if may_miss else {}
     operation: dict[str, Any] = {"summary": summary, "responses": responses}
+    if may_miss:
+        operation["parameters"] = [{"name": "id", "in": "path", "required": True, "schema": _STRING}]
     return {"get": {**operation, "security": [{}, {"key": []}]} if has_key else operation}

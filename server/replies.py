@@ -7,6 +7,7 @@ from typing import Any
 
 from actors import Stream, Token
 from server.job import Job
+from server.text import Ruler
 from server.tokens import Tokenizer
 
 Json = dict[str, Any]
@@ -20,7 +21,7 @@ class Choice:
         self.text = ""
         self.tokens: list[Token] = []
         self.num_tokens = 0
-        self.num_chars = 0
+        self.ruler = Ruler()
         self.finish_reason: str | None = None
 
 
@@ -35,7 +36,8 @@ class Replies:
     def first_chunk(self, index: int) -> Json:
         """Say who speaks (chat only)."""
         delta = {"role": "assistant", "content": ""}
-        return self._chunk([{"index": index, "delta": delta, "logprobs": None, "finish_reason": None}])
+        said = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
+        return self._chunk([said], self._usage_so_far(index, 0))
 
     def chunk(self, choice: Choice, text: str, tokens: Sequence[Token]) -> Json:
         """Give a choice's next text, and the tokens it took; the reason with the last of it."""
@@ -44,11 +46,13 @@ class Replies:
             said["delta"] = {"content": text} if text or choice.finish_reason is None else {}
         else:
             said["text"] = text
-        return self._chunk([self._with_tokens(said, choice, tokens)])
+        return self._chunk(
+            [self._with_tokens(said, choice, tokens)], self._usage_so_far(choice.index, choice.num_tokens)
+        )
 
     def usage_chunk(self, choices: Sequence[Choice], streams: Sequence[Stream]) -> Json:
         """Give what the whole request cost: the last chunk."""
-        return {**self._chunk([]), "usage": self._usage(choices, streams), "metrics": self._metrics(streams)}
+        return {**self._chunk([], self._usage(choices, streams)), "metrics": self._metrics(streams)}
 
     def whole(self, choices: Sequence[Choice], streams: Sequence[Stream]) -> Json:
         """Give everything at once."""
@@ -59,7 +63,6 @@ class Replies:
                 one["message"] = {"role": "assistant", "content": choice.text}
             else:
                 one["text"] = choice.text
-            choice.num_chars = 0
             said.append(self._with_tokens(one, choice, choice.tokens))
         kind = "chat.completion" if self._job.is_chat else "text_completion"
         usage, metrics = self._usage(choices, streams), self._metrics(streams)
@@ -69,10 +72,17 @@ class Replies:
         """Bytes of a token; ids that only pad a model's vocabulary have none."""
         return self._tokenizer.token_bytes(token.id) if token.id < self._tokenizer.vocab_size else b""
 
-    def _chunk(self, choices: list[Json]) -> Json:
+    def _chunk(self, choices: list[Json], usage: Json | None) -> Json:
         kind = "chat.completion.chunk" if self._job.is_chat else "text_completion"
         chunk = {**self._head, "object": kind, "choices": choices}
-        return {**chunk, "usage": None} if self._job.includes_usage else chunk
+        return {**chunk, "usage": usage} if self._job.includes_usage else chunk
+
+    def _usage_so_far(self, index: int, num_tokens: int) -> Json | None:
+        """Say what one choice alone has cost up to here, to who asks for it with every chunk."""
+        if not self._job.counts_as_it_goes:
+            return None
+        num_prompt_tokens = len(self._job.requests[index].prompt)
+        return _counts(num_prompt_tokens, num_tokens)
 
     def _with_tokens(self, said: Json, choice: Choice, tokens: Sequence[Token]) -> Json:
         said["logprobs"] = self._logprobs(choice, tokens) if self._job.wants_logprobs else None
@@ -92,10 +102,7 @@ class Replies:
                 for token, text, logprob in zip(tokens, texts, logprobs, strict=True)
             ]
             return {"content": content, "refusal": None}
-        offsets = []
-        for text in texts:
-            offsets.append(choice.num_chars)
-            choice.num_chars += len(text)
+        offsets = [choice.ruler.advance(self.token_bytes(token)) for token in tokens]
         return {"tokens": texts, "token_logprobs": logprobs, "top_logprobs": None, "text_offset": offsets}
 
     def _text(self, token: Token) -> str:
@@ -106,12 +113,7 @@ class Replies:
         per_prompt = len(streams) // self._job.num_prompts
         #   a prompt counts once, however many choices it has: so does what the cache had of it
         cached = sum(stream.num_cached_tokens or 0 for stream in streams[::per_prompt])
-        return {
-            "prompt_tokens": prompt,
-            "completion_tokens": completion,
-            "total_tokens": prompt + completion,
-            "prompt_tokens_details": {"cached_tokens": cached},
-        }
+        return {**_counts(prompt, completion), "prompt_tokens_details": {"cached_tokens": cached}}
 
     def _metrics(self, streams: Sequence[Stream]) -> Json:
         accepted = [num for stream in streams for num in stream.accepted_by_draft]
@@ -128,3 +130,7 @@ class Replies:
                 "num_spec_tokens": self._job.num_spec_tokens,
             }
         }
+
+
+def _counts(prompt: int, completion: int) -> Json:
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}

@@ -3,13 +3,12 @@
 import time
 from pathlib import Path
 
-import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from actors import Engine
-from server.bodies import decode_body, read_body
+from server.bodies import BodyReader
 from server.config import ServerConfig
 from server.errors import ApiError, json_response
 from server.generation import LEFT, Generation
@@ -20,7 +19,6 @@ from server.metrics import Metrics
 from server.model import Served
 from server.openapi import openapi
 from server.replies import Replies
-from server.wire import DetokenizeBody, TokenizeBody
 
 _PAGE = Path(__file__).with_name("page.html")
 
@@ -32,10 +30,12 @@ class Service:
         self._engine = engine
         self._tokenizer = served.tokenizer
         self._model_name = served.name
-        self._config = config
-        self._reader = JobReader(served.name, served.tokenizer, config, engine.config, served.model.max_model_len)
+        self.config = config
+        self.measures = Metrics(engine, served.name)
+        self._bodies = BodyReader(config, self.measures.unknown_parameters.inc)
+        lengths = engine.config, served.model.max_model_len
+        self._reader = JobReader(served.name, served.tokenizer, config, *lengths, self._bodies)
         self._keys = Keys(config.api_keys)
-        self._metrics = Metrics(engine, served.name)
         self._live = Live(engine, served.name)
         self._open: set[Generation] = set()
         self._is_closing = False
@@ -54,13 +54,13 @@ class Service:
     async def _generate(self, request: Request, *, is_chat: bool) -> Response:
         try:
             salt = self._keys.salt(request)
-            data = await read_body(request, self._config.max_body_bytes)
+            data = await self._bodies.read(request)
             job = await (self._reader.chat(data, salt) if is_chat else self._reader.completion(data, salt))
         except ApiError as error:
             self._count(is_chat, error.status)
             raise
         replies = Replies(job, self._model_name, self._tokenizer)
-        return Generation(job, replies, self._engine, self, self._metrics.latencies, self._config)
+        return Generation(job, replies, self._engine, self, self.measures.latencies, self.config)
 
     def opened(self, generation: Generation) -> None:
         """Take note of a generation that begins; refuse it where the server is about to end."""
@@ -85,34 +85,35 @@ class Service:
 
     def _count(self, is_chat: bool, status: int) -> None:
         endpoint = "/v1/chat/completions" if is_chat else "/v1/completions"
-        self._metrics.answers.labels(endpoint, str(status)).inc()
+        self.measures.answers.labels(endpoint, str(status)).inc()
 
     # everything else
 
     async def models(self, request: Request) -> Response:
         """`GET /v1/models`."""
         self._keys.salt(request)
+        return json_response({"object": "list", "data": [self._model()]})
+
+    async def model(self, request: Request) -> Response:
+        """`GET /v1/models/{id}`; an id may have slashes."""
+        self._keys.salt(request)
+        self._reader.check_model(request.path_params["id"])
+        return json_response(self._model())
+
+    def _model(self) -> dict[str, object]:
         name = self._model_name
-        model = {"id": name, "object": "model", "created": self._created, "owned_by": "outrider", "root": name}
-        return json_response({"object": "list", "data": [model]})
+        return {"id": name, "object": "model", "created": self._created, "owned_by": "outrider", "root": name}
 
     async def tokenize(self, request: Request) -> Response:
         """`POST /tokenize`."""
         self._keys.salt(request)
-        body = decode_body(await read_body(request, self._config.max_body_bytes), TokenizeBody)
-        self._reader.check_model(body.model)
-        tokens = await self._reader.encode(body.prompt)
+        tokens = await self._reader.tokenize(await self._bodies.read(request))
         return json_response({"tokens": tokens, "count": len(tokens)})
 
     async def detokenize(self, request: Request) -> Response:
         """`POST /detokenize`."""
         self._keys.salt(request)
-        body = decode_body(await read_body(request, self._config.max_body_bytes), DetokenizeBody)
-        self._reader.check_model(body.model)
-        try:
-            return json_response({"prompt": self._tokenizer.decode(body.tokens)})
-        except ValueError as error:
-            raise ApiError(400, f"tokens: {error}", "tokens", "invalid_value") from None
+        return json_response({"prompt": self._reader.detokenize(await self._bodies.read(request))})
 
     async def health(self, _: Request) -> Response:
         """`GET /health`: 503 once the engine has given up."""
@@ -122,7 +123,7 @@ class Service:
 
     async def metrics(self, _: Request) -> Response:
         """`GET /metrics`."""
-        return Response(self._metrics.render(), headers={"content-type": CONTENT_TYPE_LATEST})
+        return Response(self.measures.render(), headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def live(self, request: Request) -> Response:
         """`GET /live`: what the page draws."""
@@ -135,7 +136,7 @@ class Service:
 
     async def openapi(self, _: Request) -> Response:
         """`GET /openapi.json`."""
-        return Response(msgspec.json.encode(openapi(self._model_name)), media_type="application/json")
+        return json_response(openapi(self._model_name, is_strict=self.config.strict))
 
     async def sample(self) -> None:
         """Watch the engine for the live page, for ever."""

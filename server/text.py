@@ -53,3 +53,17 @@ class TextOfTokens:
             if self._held.endswith(stop[:length]):
                 return length
         return 0
+
+
+class Ruler:
+    """Where tokens begin in their text, in characters: one within a character begins where that does."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._num_chars = 0
+
+    def advance(self, data: bytes) -> int:
+        """Take a token's bytes, and give the place where it begins."""
+        start = self._num_chars
+        self._num_chars += len(self._decoder.decode(data))
+        return start

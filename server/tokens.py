@@ -1,7 +1,7 @@
 """What the server asks of a tokenizer."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Tokenizer(Protocol):
@@ -24,5 +24,8 @@ class Tokenizer(Protocol):
     def token_bytes(self, token: int) -> bytes:
         """Bytes of one id, maybe a part of a character. ValueError out of the vocabulary."""
 
-    def chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
-        """Ids of a conversation up to where the assistant speaks. ValueError for one it cannot put into ids."""
+    def chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Ids of a conversation up to where the assistant speaks. ValueError for one it cannot put into ids.
+
+        Each message has a `role` and its `content`, and may have `tool_calls`, a `tool_call_id`, `reasoning_content`.
+        """

@@ -1,6 +1,6 @@
-"""The bodies of requests as they come over the wire. What is not named here is refused by name."""
+"""The bodies of requests as they come over the wire, less what has no effect here (`parameters`)."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -14,6 +14,7 @@ class StreamOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What a stream carries besides text."""
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
 
 
 class Speculative(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -54,6 +55,7 @@ class CompletionBody(Sampling, kw_only=True, forbid_unknown_fields=True):
     """`POST /v1/completions`."""
 
     prompt: str | list[str | TokenId | list[TokenId]]
+    best_of: Annotated[int, Meta(ge=1, le=1024)] | None = None
     logprobs: Annotated[int, Meta(ge=0, le=0)] | None = None
 
 
@@ -64,16 +66,29 @@ class TextPart(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     text: str
 
 
+class CalledFunction(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What was called, as the model said it."""
+
+    name: str
+    arguments: str = ""
+
+
+class ToolCall(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A call that an earlier answer made."""
+
+    function: CalledFunction
+    id: str | None = None
+    type: Literal["function"] = "function"
+
+
 class ChatMessage(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """One message of a conversation."""
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
-
-    @property
-    def text(self) -> str:
-        """The content's text."""
-        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart] | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
 
 
 class ChatBody(Sampling, kw_only=True, forbid_unknown_fields=True):
@@ -96,27 +111,3 @@ class DetokenizeBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     tokens: list[TokenId]
     model: str | None = None
-
-
-# Parameters of OpenAI's that are not supported, and the values that ask for what happens anyway.
-_NEUTRAL_BOTH: dict[str, list[Any]] = {"store": [None, False], "service_tier": [None, "auto", "default"]}
-NEUTRAL: dict[type[msgspec.Struct], dict[str, list[Any]]] = {
-    CompletionBody: {**_NEUTRAL_BOTH, "best_of": [None, 1], "echo": [None, False], "suffix": [None, ""]},
-    ChatBody: {
-        **_NEUTRAL_BOTH,
-        "top_logprobs": [None, 0],
-        "tools": [None, []],
-        "tool_choice": [None, "none"],
-        "functions": [None, []],
-        "function_call": [None, "none"],
-        "parallel_tool_calls": [None, True, False],
-        "response_format": [None, {"type": "text"}],
-        "modalities": [None, ["text"]],
-        "prediction": [None],
-        "audio": [None],
-        "web_search_options": [None],
-        "reasoning_effort": [None, "none"],
-    },
-    TokenizeBody: {"add_special_tokens": [None, False]},
-    DetokenizeBody: {},
-}

@@ -28,7 +28,7 @@ class Server:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         assert self._listens.wait(WAIT_S), self.log
-        self.port = int(re.search(r"on http://127\.0\.0\.1:(\d+)", self.log)[1])
+        self.port = int(re.search(r"on http://\S+:(\d+)", self.log)[1])
         self.url = f"http://127.0.0.1:{self.port}"
         self.http = httpx.Client(base_url=self.url, timeout=WAIT_S)
 

@@ -1,12 +1,13 @@
 """The choices of one request are independent, whether `n` asks for them or several prompts do."""
 
 import json
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 
 from actors import Engine, EngineConfig
 from models.toy import ToyModel, ToyTokenizer
+from server.bodies import BodyReader
 from server.config import ServerConfig
 from server.job import JobReader
 
@@ -27,7 +28,8 @@ LAW = {"logit_bias": {"10": 100, "11": 100, "12": 100, "13": 100}, "max_tokens":
 )
 async def test_choices_agree_as_often_as_chance_has_it(asked):
     config = EngineConfig(num_blocks=512)
-    reader = JobReader("fake", ToyTokenizer(), ServerConfig(), config, 1000)
+    bodies = BodyReader(ServerConfig(), print)
+    reader = JobReader("fake", ToyTokenizer(), ServerConfig(), config, 1000, bodies)
     texts = []
     async with Engine(ToyModel(0, 1, 0.0), config) as engine:
         for seed in range(NUM_SEEDS):
@@ -41,7 +43,7 @@ async def test_choices_agree_as_often_as_chance_has_it(asked):
             assert abs(agreement - 0.25) < spread, (one, other, position)
     #   nor does one follow another a token later, or the seed after it
     shifted = [(text[0][1:], text[1][:-1]) for text in texts]
-    shifted += [(text[3], after[2]) for text, after in zip(texts, texts[1:], strict=False)]
+    shifted += [(text[3], after[2]) for text, after in pairwise(texts)]
     pairs = [pair for one, other in shifted for pair in zip(one, other, strict=True)]
     agreement = sum(a == b for a, b in pairs) / len(pairs)
     assert abs(agreement - 0.25) < 4 * (0.25 * 0.75 / len(pairs)) ** 0.5

@@ -1,6 +1,9 @@
 """Server-sent events: one writer at a time, comments into silence, and no patience without end."""
 
+import json
+
 import anyio
+import pytest
 
 from server.config import ServerConfig
 from server.events import EventSink
@@ -19,6 +22,23 @@ async def test_a_write_that_never_ends_is_given_up():
         with anyio.fail_after(10):
             await given_up.wait()
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("character", ["\u0085", "\u2028", "\u2029"])
+async def test_no_character_ends_a_line_within_an_event(character):
+    sent = []
+
+    async def send(message):
+        sent.append(message.get("body"))
+
+    sink = EventSink(send, ServerConfig(), lambda: None)
+    text = f"a{character}b\u00c2\u0080é€{character}"
+    await sink.put({"text": text})
+    await sink.end({"text": text})
+    for body in sent:
+        lines = body.decode().splitlines()
+        assert json.loads(lines[0].removeprefix("data: ")) == {"text": text}
+        assert set(lines[1:]) <= {"", "data: [DONE]"}
 
 
 async def test_whoever_writes_events_come_whole_and_silence_is_filled():

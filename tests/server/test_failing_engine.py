@@ -34,7 +34,7 @@ async def client_of(model, **config):
     served = Served(model, ToyTokenizer(), "fake", None)
     async with Engine(served.model, EngineConfig(num_blocks=64, **config)) as engine:
         app = build_app(Service(engine, served, ServerConfig()))
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
             yield client
 
 
@@ -54,6 +54,8 @@ async def test_clients_are_told(stream):
             told = answer.json()["error"]
         assert (told["type"], told["code"]) == ("server_error", "engine_failed")
         assert "out of luck" in told["message"]
+        told = (await client.get("/metrics")).text
+        assert 'vllm:request_success_total{finished_reason="error",model_name="fake"} 1.0' in told
         health = await client.get("/health")
         assert (health.status_code, health.json()["error"]["code"]) == (503, "engine_failed")
         again = await client.post("/v1/completions", json=body)

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.server.harness import Client, serving, wait_until
@@ -19,6 +20,8 @@ def test_gauges_return_to_zero_after_everything_is_cancelled():
         clients = [Client(server, {"prompt": "ba" * 50, "max_tokens": 4000, "stream": i % 2 == 0}) for i in range(10)]
         wait_until(lambda: server.value("vllm:num_requests_running") == 4)
         wait_until(lambda: server.value("vllm:num_requests_waiting") == 6)
+        assert server.value("vllm:num_requests_waiting_by_reason", reason="capacity") == 6
+        assert server.value("vllm:num_requests_waiting_by_reason", reason="deferred") == 0
         assert server.value("tl_engine_blocks", state="held") > 0
         assert 0 < server.value("vllm:kv_cache_usage_perc") <= 1
         total = server.value("tl_engine_blocks")
@@ -27,9 +30,9 @@ def test_gauges_return_to_zero_after_everything_is_cancelled():
         server.wait_idle()
         told = families(server)
         gauges = {name for name, family in told.items() if family.type == "gauge" and not name.endswith("_created")}
-        assert len(gauges) == 7
+        assert len(gauges) == 8
         for name in gauges - {"tl_engine_blocks", "tl_engine_spec_accept_rate"}:
-            assert [sample.value for sample in told[name].samples] == [0], name
+            assert {sample.value for sample in told[name].samples} == {0}, name
         assert server.value("tl_engine_blocks", state="held") == 0
         assert server.value("tl_engine_blocks") == total
         assert server.value("tl_engine_conservation_violations_total") == 0
@@ -37,6 +40,8 @@ def test_gauges_return_to_zero_after_everything_is_cancelled():
         assert sum(cancels.values()) == 10
         assert cancels["waiting"] >= 5
         assert server.value("tl_server_responses_total", status="499") == 10
+        assert server.value("vllm:request_success_total", finished_reason="abort") == 10
+        assert server.value("vllm:e2e_request_latency_seconds_count") == 0
 
 
 def test_counts_are_of_what_was_delivered(plain):
@@ -69,6 +74,23 @@ def test_counts_are_of_what_was_delivered(plain):
     assert rate == accepted / plain.value("vllm:spec_decode_num_draft_tokens_total")
     wasted = plain.value("tl_engine_spec_wasted_tokens_total")
     assert wasted == plain.value("vllm:spec_decode_num_draft_tokens_total") - accepted
+
+
+def test_times_of_a_request_sum_to_the_whole():
+    with serving("--set", "engine.max_running=1", "--set", "model.min_pass_s=0.05") as server:
+        first = Client(server, {"prompt": "ba", "max_tokens": 8, "ignore_eos": True, "stream": True})
+        first.read_until(b'"text"')
+        server.post({"prompt": "x" * 50, "max_tokens": 4, "ignore_eos": True})
+        first.read_until(b"[DONE]")
+        first.close()
+        parts = {part: server.value(f"vllm:request_{part}_time_seconds_sum") for part in ("queue", "prefill", "decode")}
+        counts = {server.value(f"vllm:request_{part}_time_seconds_count") for part in parts}
+        whole = server.value("vllm:e2e_request_latency_seconds_sum")
+        to_first = server.value("vllm:time_to_first_token_seconds_sum")
+    assert counts == {2}
+    assert min(parts.values()) > 0.04  # a pass takes as long, and the second has waited for the first
+    assert parts["queue"] + parts["prefill"] == pytest.approx(to_first, abs=0.02)
+    assert sum(parts.values()) <= whole
 
 
 def test_dashboard_asks_for_metrics_that_exist(plain):

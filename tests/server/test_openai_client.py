@@ -17,6 +17,9 @@ def client(plain):
 
 def test_models(client):
     assert [model.id for model in client.models.list()] == ["fake"]
+    assert client.models.retrieve("fake").id == "fake"
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("fake/other")
 
 
 def test_completion(client):
@@ -59,8 +62,9 @@ def test_chat(client):
     assert "".join(entry.token for entry in choice.logprobs.content) == choice.message.content
     assert choice.finish_reason in ("stop", "length")
     #   what was answered can be said again as it is
-    follow_up = [*MESSAGES, choice.message, {"role": "user", "content": "Go on."}]
-    assert client.chat.completions.create(model="fake", messages=follow_up, max_tokens=3).choices
+    for message in (choice.message, choice.message.model_dump(), choice.message.to_dict()):
+        follow_up = [*MESSAGES, message, {"role": "user", "content": "Go on."}]
+        assert client.chat.completions.create(model="fake", messages=follow_up, max_tokens=3).choices
 
 
 def test_streamed_chat(client):
@@ -109,7 +113,7 @@ def test_cached_tokens_and_acceptance(client):
         ({"extra_body": {"top_k": -2}}, openai.BadRequestError, "top_k"),
         ({"extra_body": {"stop_token_ids": [430]}}, openai.BadRequestError, "stop_token_ids"),
         ({"logit_bias": {"430": 1}}, openai.BadRequestError, "logit_bias"),
-        ({"user": "me"}, openai.BadRequestError, "user"),
+        ({"suffix": "me"}, openai.BadRequestError, "suffix"),
     ],
 )
 def test_errors_arrive_as_they_are_meant(client, change, error, param):

@@ -68,6 +68,19 @@ def test_a_stop_string_may_not_come_before_min_tokens(plain):
     assert len(choice["tokens"]) >= 20
 
 
+@pytest.mark.parametrize("min_tokens", [1, 4, 5])
+def test_the_first_token_that_may_stop_is_the_one_after_min_tokens(plain, min_tokens):
+    #   one text over and over: every token would stop
+    always = {"prompt": "ba", "logit_bias": {"98": 100}, "temperature": 0, "stop": "b", "max_tokens": 9}
+    (free,) = plain.post({**always, "stop": None}).json()["choices"]
+    if free["text"] != "b" * 9:
+        always["stop"] = list({character for character in free["text"] if character != " "})
+    answer = plain.post({**always, "min_tokens": min_tokens, "return_tokens": True}).json()
+    (choice,) = answer["choices"]
+    assert answer["usage"]["completion_tokens"] == len(choice["tokens"]) == min_tokens + 1
+    assert choice["finish_reason"] == "stop"
+
+
 def test_bytes_wait_for_their_character(plain):
     """At a high temperature the toy model speaks in single bytes, most of which are no text."""
     body = {**PROMPT, "temperature": 1e6, "max_tokens": 200, "return_tokens": True, "ignore_eos": True}
@@ -105,6 +118,44 @@ def test_logprobs_are_one_for_each_token(plain):
             assert len(told[field]) == whole["usage"]["completion_tokens"]
             parts = [chunk[field] for chunk in chunks if chunk]
             assert [entry for part in parts for entry in part] == told[field]
+
+
+def test_offsets_count_characters_whatever_tokens_they_are_cut_into(plain):
+    body = {**PROMPT, "temperature": 1e6, "max_tokens": 300, "ignore_eos": True, "logprobs": 0, "return_tokens": True}
+    (choice,) = plain.post(body).json()["choices"]
+    offsets, tokens = choice["logprobs"]["text_offset"], [token["id"] for token in choice["tokens"]]
+    assert offsets == sorted(offsets)
+    for end in range(0, 300, 50):
+        before = plain.http.post("/detokenize", json={"tokens": tokens[:end]}).json()["prompt"]
+        assert len(before.rstrip("\ufffd")) <= offsets[end] <= len(before)
+    assert offsets[-1] < len(choice["text"])
+    streamed = [chunk["choices"][0]["logprobs"] for chunk in stream(plain, body)[:-1]]
+    assert [offset for told in streamed for offset in told["text_offset"]] == offsets
+
+
+def test_usage_with_every_chunk_for_who_asks(plain):
+    body = {"prompt": ["ba ni", "do"], "n": 2, "max_tokens": 12, "ignore_eos": True, "stream": True}
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    chunks = events(plain.post({**body, "stream_options": options}))
+    lengths = [len(plain.http.post("/tokenize", json={"prompt": text}).json()["tokens"]) for text in body["prompt"]]
+    last = {}
+    for chunk in chunks[:-1]:
+        (choice,) = chunk["choices"]
+        usage = chunk["usage"]
+        assert usage["prompt_tokens"] == lengths[choice["index"] // 2]
+        assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+        assert usage["completion_tokens"] >= last.get(choice["index"], 0)
+        last[choice["index"]] = usage["completion_tokens"]
+    assert last == dict.fromkeys(range(4), 12)
+    assert chunks[-1]["usage"]["completion_tokens"] == 48
+    #   without include_usage it asks for nothing, as elsewhere
+    assert all(
+        "usage" not in chunk
+        for chunk in events(plain.post({**body, "stream_options": {**options, "include_usage": False}}))
+    )
+    chat = {"messages": [{"role": "user", "content": "ba"}], "max_tokens": 3, "stream": True, "stream_options": options}
+    first, *_ = events(plain.post(chat, "/v1/chat/completions"))
+    assert first["usage"]["completion_tokens"] == 0
 
 
 def test_accepted_drafts_are_marked(plain):

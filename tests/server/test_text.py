@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.toy import ToyTokenizer
-from server.text import TextOfTokens
+from server.text import Ruler, TextOfTokens
 
 LETTERS = "abé€𝄞"
 TEXTS = st.text(LETTERS, max_size=30)
@@ -112,3 +112,12 @@ def test_toy_chat_marks_who_speaks():
     assert len(ids) == 4
     with pytest.raises(ValueError, match="role is 'judge'"):
         tokenizer.chat([{"role": "judge", "content": "ba"}])
+
+
+@given(st.text(LETTERS, max_size=20), SIZES)
+def test_a_token_begins_where_its_first_character_does(text, sizes):
+    ruler, at = Ruler(), 0
+    for piece in cut(text.encode(), sizes):
+        whole = text.encode()[:at].decode("utf-8", "ignore")
+        assert ruler.advance(piece) == len(whole)
+        at += len(piece)
