@@ -4,7 +4,7 @@ from actors.actor import Tap
 from actors.engine import Engine, EngineFailed, EngineFull
 from actors.snapshot import EVICTABLE, FREE, LEAVING, SequenceView, Snapshot
 from actors.stats import Counters, EngineStats
-from actors.stream import Stream, Token
+from actors.stream import Speculation, Stream, Token
 from scheduler import EngineConfig, Request, RequestError
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "RequestError",
     "SequenceView",
     "Snapshot",
+    "Speculation",
     "Stream",
     "Tap",
     "Token",

@@ -30,6 +30,7 @@ class Actor:
     def __init__(self, name: str, tap: Tap | None) -> None:
         self.name = name
         self.mailbox = Mailbox()
+        self.last_crash = ""
         self._tap = tap
         self._in_hand: Envelope | None = None
         self._untold: ActorCrashed | ActorGivenUp | None = None  # a crash that nobody has been told of

@@ -2,14 +2,13 @@
 
 import asyncio
 import copy
-from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
 import anyio
 import msgspec
 
-from actors.actor import Actor, Tap
+from actors.actor import Tap
 from actors.blocks import BlockManager
 from actors.mailbox import Envelope
 from actors.messages import Cancel, Message, Stop, Submit
@@ -39,8 +38,12 @@ class Engine:
             async for token in stream:
                 ...
 
-    Leaving the block cancels whatever is open; every block is back then. `tap` sees every message; `run_pass` says
-    where a pass runs (a worker thread); `pass_cost` lets an adaptive engine feed only the drafts that pay.
+    Leaving the block cancels whatever is open; every block is back then. It may be left in another task than it was
+    entered in. Whoever cancels a task of the engine ends the engine the same way, but without waiting for the pass
+    under way. An engine runs once, on asyncio, and is used from the event loop that it was entered on.
+
+    `tap` sees every message; `run_pass` says where a pass runs (a worker thread); `pass_cost` lets an adaptive engine
+    feed only the drafts that pay. The model stays as it is: the engine works on a copy with memory of its own.
     """
 
     def __init__(
@@ -65,15 +68,21 @@ class Engine:
             config, self._max_model_len, self._streams, self._blocks, self._runner, tap, pass_cost
         )
         self._supervisor = Supervisor(config.max_restarts, config.restart_period_s)
-        self._tasks = anyio.create_task_group()
-        self._scopes: list[anyio.CancelScope] = []
-        self._has_stopped = anyio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_over = False
 
     async def __aenter__(self) -> Self:
-        await self._tasks.__aenter__()
-        self._start(self._blocks, (), self._note)
-        self._start(self._runner, (), self._note)
-        self._start(self._scheduler, (self._blocks,), self._give_up)
+        if self._loop is not None:
+            raise RuntimeError("this engine has been entered before: an engine runs once, make another")
+        self._loop = _running_loop()
+        if self._loop is None:
+            raise RuntimeError("an engine runs on an asyncio event loop, and none is running here")
+        keep, give_up = self._supervisor.keep, self._note_failure
+        for actor, together in ((self._blocks, ()), (self._runner, ()), (self._scheduler, (self._blocks,))):
+            task = self._loop.create_task(keep(actor, together, give_up), name=actor.name)
+            task.add_done_callback(self._end)
+            self._tasks.append(task)
         self._is_open = True
         return self
 
@@ -81,42 +90,43 @@ class Engine:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._is_open = False
-        self._send(Stop())
+        if not self._is_over:
+            self._send(Stop())
         cancelled_again: asyncio.CancelledError | None = None
         with anyio.CancelScope(shield=True):
-            while not self._has_stopped.is_set():
+            while not all(task.done() for task in self._tasks):
                 try:
-                    await self._has_stopped.wait()
+                    await asyncio.wait(self._tasks)
                 except asyncio.CancelledError as cancelled:  # of the task; a shield holds off scopes only
                     cancelled_again = cancelled
-        for scope in self._scopes:
-            scope.cancel()
-        #   what the body raised goes on as it is, not in a group with what the actors did
-        await self._tasks.__aexit__(None, None, None)
+        for task in self._tasks:
+            self._end(task)  # the loop may not have come to it
         if cancelled_again is not None:
             raise cancelled_again
 
-    def _start(self, actor: Actor, together: Sequence[Actor], give_up: Callable[[str], None]) -> None:
-        """Run an actor under the supervisor. A cancelled engine still stops in order, so that its blocks come back."""
-        scope = anyio.CancelScope(shield=True)
-        self._scopes.append(scope)
-
-        async def supervised() -> None:
-            with scope:
-                await self._supervisor.keep(actor, together, give_up)
-            if actor is self._scheduler:
-                self._has_stopped.set()
-
-        self._tasks.start_soon(supervised, name=actor.name)
-
-    def _note(self, reason: str) -> None:
-        """Remember why the runner or the block manager is gone; the scheduler finds it so and gives up."""
-        self.failure = reason
-
-    def _give_up(self, reason: str) -> None:
+    def _note_failure(self, reason: str) -> None:
+        """Remember why an actor is given up, the first of them."""
         self.failure = self.failure or reason
-        self._scheduler.fail_all(self.failure)
-        self._blocks.restart()
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        """One actor has ended, so all do: close what is still open, take every block back, and end the others.
+
+        Nothing here waits, so no cancel can come in between. A pass under way is given up: what it writes is read by
+        nobody.
+        """
+        error = None if task.cancelled() else task.exception()
+        if self._is_over:
+            return
+        self._is_over = True
+        if task.cancelled():
+            self._note_failure(f"{task.get_name()}: its task was cancelled")
+        elif error is not None:
+            self._note_failure(f"{task.get_name()}: {type(error).__name__}: {error}")
+        if self.failure is not None:
+            self._scheduler.end_all("cancelled" if task.cancelled() else "error", self.failure)
+            self._blocks.restart()
+        for other in self._tasks:
+            other.cancel()
 
     def submit(self, request: Request) -> Stream:
         """Queue a request and give its stream.
@@ -128,6 +138,7 @@ class Engine:
             raise EngineFailed(self.failure)
         if not self._is_open:
             raise RuntimeError("the engine is not running: submit inside its `async with` block")
+        self._check_loop()
         check_request(request, self.config, self._vocab_size, self._max_model_len)
         request = msgspec.structs.replace(request, prompt=list(request.prompt))  # the caller may change its own
         seq = self._next_seq
@@ -183,11 +194,26 @@ class Engine:
         """Check everything about the blocks, now. Raises KvPoolError with the numbers that do not add up."""
         self._blocks.audit(is_full=True)
 
+    def _check_loop(self) -> None:
+        if _running_loop() is not self._loop:
+            raise RuntimeError(
+                "this engine belongs to the event loop that it was entered on, and this is another thread or loop: "
+                "hand the call over with loop.call_soon_threadsafe or asyncio.run_coroutine_threadsafe"
+            )
+
     def _send(self, message: Message) -> None:
         """Deliver a client's message; control overtakes work, and neither waits: open requests bound both."""
+        self._check_loop()
         self._scheduler.see("client", message)
         envelope = Envelope("client", message)
         if isinstance(message, Cancel | Stop):
             self._scheduler.mailbox.post(envelope)
         else:
             self._scheduler.mailbox.post_work(envelope)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:  # a plain thread, or a loop that is not asyncio's
+        return None

@@ -1,5 +1,6 @@
 """The model runner: the one owner of the model. A step is one pass, and its verification, off the event loop."""
 
+import asyncio
 import copy
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
@@ -24,16 +25,19 @@ class RunPass(Protocol):
 
 
 async def in_thread(work: Callable[[], T], num_tokens: int) -> T:
-    """Carry out a pass in a worker thread; given up, it may go on there, on memory that is nobody's."""
+    """Carry out a pass in a worker thread; given up, it may go on there, on memory that is nobody's.
+
+    There is a thread for it at once, however many of the process's own wait for theirs.
+    """
     del num_tokens
-    return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+    return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
 
 
 class ModelRunner(Actor):
     """Answers Step. Logits stay here; tokens and generator states leave.
 
-    A pass that raises or takes too long is a crash. The runner then goes on with a copy of the model (the weights
-    are shared) bound to fresh memory, so that what a late pass may still write is read by nobody.
+    It works on a copy of the model (the weights are shared) bound to memory of its own. A pass that raises or takes
+    too long is a crash; the runner then goes on with another copy, so that nobody reads what a late pass still writes.
     """
 
     def __init__(self, model: Model, config: EngineConfig, tap: Tap | None, run_pass: RunPass) -> None:
@@ -41,14 +45,14 @@ class ModelRunner(Actor):
         self._model = model
         self._config = config
         self._run_pass = run_pass
-        self._bind()
+        self._bind_copy()
 
     def restart(self) -> None:
         """Go on with fresh memory."""
-        self._model = copy.copy(self._model)
-        self._bind()
+        self._bind_copy()
 
-    def _bind(self) -> None:
+    def _bind_copy(self) -> None:
+        self._model = copy.copy(self._model)
         self._model.bind(self._config.num_blocks, self._config.block_tokens)
 
     async def handle(self, message: Message) -> Message:
@@ -73,7 +77,7 @@ class ModelRunner(Actor):
                 for result in results
             ]
 
-        with anyio.fail_after(self._config.pass_timeout_s):
+        async with asyncio.timeout(self._config.pass_timeout_s):
             results = await self._run_pass(work, sum(len(chunk.ids) for chunk in chunks))
         verified = iter(zip(rounds, results, strict=True))
         outcomes = [

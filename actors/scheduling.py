@@ -1,6 +1,7 @@
 """The scheduler: the owner of every sequence's state and drafter, and the one who drives the steps."""
 
 from collections.abc import Sequence as SequenceOf
+from typing import Literal
 
 from actors.actor import Actor, ActorCrashed, Tap
 from actors.blocks import BlockManager
@@ -177,18 +178,18 @@ class SchedulerActor(Actor):
         try:
             done = await self.ask(self._runner, Step(self.counters.num_steps, feeds), StepDone)
         except ActorCrashed:
+            self._take_cancels()
             self.counters.num_wasted_tokens += num_tokens
             await self._recompute_all()
             return None
-        finally:
-            self._take_cancels()
-            self._in_pass = frozenset()
+        self._take_cancels()
         return done.outcomes
 
     def _take_cancels(self) -> None:
         """Hear who left during the pass before anything is published: their late output is dropped."""
         while (envelope := self.mailbox.take_control()) is not None:
             self._take(envelope.message)
+        self._in_pass = frozenset()
 
     async def _recompute_all(self) -> None:
         """Start every running sequence over: the runner's memory is gone, the tokens and generators are here."""
@@ -247,18 +248,21 @@ class SchedulerActor(Actor):
 
     def restart(self) -> None:
         """Lose every sequence; their streams end with an error. Only ever together with the block manager."""
-        self.fail_all("the scheduler failed and was restarted")
+        self.end_all("error", f"the scheduler was restarted: {self.last_crash}")
 
-    def fail_all(self, error: str) -> None:
-        """End every open stream with an error, and forget all that was under way."""
-        self.counters.num_failed += len(self._live)
+    def end_all(self, finish_reason: Literal["cancelled", "error"], why: str) -> None:
+        """End every open stream, and forget all that was under way."""
+        if finish_reason == "error":
+            self.counters.num_failed += len(self._live)
+        else:
+            self.counters.num_cancelled += len(self._live)
         self.core = Scheduler(self._config, self._pass_cost)
         self._live.clear()
         self._ending.clear()
         self._releases.clear()
         self._cancelled_unseen.clear()
         self._available = self._config.num_blocks
-        self._streams.end_all(error)
+        self._streams.end_all(finish_reason, why)
 
 
 def _feed(planned: Planned, table: list[int]) -> Feed:

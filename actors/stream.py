@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from itertools import repeat
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,16 +24,27 @@ class Token(msgspec.Struct, frozen=True, gc=False):
     is_accepted: bool = False
 
 
+class Speculation(NamedTuple):
+    """What speculation did for some tokens of a request.
+
+    Rounds, tokens drafted in them, and per round with a draft how many of its tokens were accepted and delivered.
+    """
+
+    num_rounds: int
+    num_drafted: int
+    accepted_by_draft: list[int]
+
+
 class Stream:
     """Iterate to get the tokens. Leaving the loop, by whatever way, cancels the request.
 
-    `finish_reason` is None until the sequence has ended and its blocks are back; `error` says more where that was
-    an error. A client that leaves `capacity` tokens unread pauses its own sequence and no other.
+    `finish_reason` is None until the sequence has ended and its blocks are back: a loop that comes to its end leaves
+    the reason there, and so does `cancel()`. `error` says more where the engine ended it. A client that leaves
+    `capacity` tokens unread pauses its own sequence and no other.
 
     `num_cached_tokens` counts the prompt's tokens that the prefix cache had, and `admitted_s` is when the request was
-    admitted, by the loop's clock; both are None until it is.
-    `num_rounds` and `num_drafted` count what was delivered so far, and `accepted_by_draft` has, per round with a
-    draft, how many of its tokens were accepted and delivered.
+    admitted, by the loop's clock; both are None until it is. There is one reader at a time; it and `cancel` belong to
+    the event loop that the engine runs on.
     """
 
     def __init__(
@@ -44,9 +56,7 @@ class Stream:
         self.error: str | None = None
         self.num_cached_tokens: int | None = None
         self.admitted_s: float | None = None
-        self.num_rounds = 0
-        self.num_drafted = 0
-        self.accepted_by_draft: list[int] = []
+        self._rounds: list[tuple[int, int, int]] = []  # per round: tokens handed over, drafted, accepted
         self._capacity = capacity
         self._largest_round = largest_round
         self._send = send
@@ -54,6 +64,8 @@ class Stream:
         self._num_pushed = 0
         self._is_paused = False
         self._has_left = False
+        self._has_reader = False
+        self._loop = asyncio.get_running_loop()
         self._reader: asyncio.Future[None] | None = None
         self._ended = asyncio.Event()
 
@@ -66,6 +78,39 @@ class Stream:
     def num_emitted(self) -> int:
         """Tokens the engine has handed over, read or not."""
         return self._num_pushed
+
+    @property
+    def num_rounds(self) -> int:
+        """Rounds whose tokens the engine has handed over."""
+        return len(self._rounds)
+
+    @property
+    def num_drafted(self) -> int:
+        """Tokens drafted in those rounds."""
+        return self.speculation().num_drafted
+
+    @property
+    def accepted_by_draft(self) -> list[int]:
+        """Per round with a draft, how many of its tokens were accepted and handed over."""
+        return self.speculation().accepted_by_draft
+
+    def speculation(self, num_tokens: int | None = None) -> Speculation:
+        """Count over the rounds that the first `num_tokens` tokens came from (None: all that were handed over).
+
+        For a client that gives out less than it gets: of the last round, only what is given out counts as accepted.
+        """
+        num_left = self._num_pushed if num_tokens is None else num_tokens
+        num_rounds = num_drafted = 0
+        accepted_by_draft = []
+        for num_pushed, drafted, accepted in self._rounds:
+            if num_left <= 0:
+                break
+            num_rounds += 1
+            if drafted:
+                num_drafted += drafted
+                accepted_by_draft.append(min(accepted, num_pushed, num_left))
+            num_left -= num_pushed
+        return Speculation(num_rounds, num_drafted, accepted_by_draft)
 
     def __aiter__(self) -> AsyncGenerator[Token, None]:
         return self._tokens()
@@ -83,6 +128,12 @@ class Stream:
         await self.cancel()
 
     async def _tokens(self) -> AsyncGenerator[Token, None]:
+        if self.finish_reason is None:
+            if self._has_reader and not self._has_left:
+                raise RuntimeError(f"stream {self.id} has a reader already: one at a time")
+            if asyncio.get_running_loop() is not self._loop:
+                raise RuntimeError(f"stream {self.id} belongs to the event loop of its engine, and this is another")
+        self._has_reader = True
         try:
             while True:
                 while self._buffer:
@@ -90,10 +141,13 @@ class Stream:
                     if self._is_paused:
                         self._resume_if_drained()
                     yield token
-                if self.finish_reason is not None or self._has_left:
+                if self._has_left:  # by another task
+                    await self._ended.wait()
+                if self.finish_reason is not None:
                     return
                 await self._wait()
         finally:
+            self._has_reader = False
             self.leave()
 
     def leave(self) -> None:
@@ -101,22 +155,24 @@ class Stream:
 
         For clean-up in a cancelled task, where whatever is awaited may never run.
         """
-        self._buffer.clear()
         if self.finish_reason is None and not self._has_left:
+            self._send(Cancel(self.seq))  # from another thread or loop it is refused, and nothing has changed
             self._has_left = True
-            self._send(Cancel(self.seq))
             self._wake()
+        self._buffer.clear()
 
     def _resume_if_drained(self) -> None:
         unread = len(self._buffer)
-        if 2 * unread <= self._capacity and unread + self._largest_round <= self._capacity:
+        if (
+            self.finish_reason is None
+            and 2 * unread <= self._capacity
+            and unread + self._largest_round <= self._capacity
+        ):
             self._is_paused = False
             self._send(Resume(self.seq))
 
     async def _wait(self) -> None:
-        if self._reader is not None:
-            raise RuntimeError(f"stream {self.id} has a reader already: one at a time")
-        self._reader = asyncio.get_running_loop().create_future()
+        self._reader = self._loop.create_future()
         try:
             await self._reader
         finally:
@@ -141,10 +197,7 @@ class Stream:
             is_accepted = [i < num_accepted for i in range(len(tokens))]
             self._buffer.extend(map(Token, tokens, repeat(None) if logprobs is None else logprobs, at, is_accepted))
             self._num_pushed += len(tokens)
-            self.num_rounds += 1
-            if num_drafted:
-                self.num_drafted += num_drafted
-                self.accepted_by_draft.append(min(num_accepted, len(tokens)))
+            self._rounds.append((len(tokens), num_drafted, num_accepted))
             self._wake()
         self._is_paused = len(self._buffer) + self._largest_round > self._capacity
         return not self._is_paused
@@ -197,7 +250,7 @@ class OpenStreams:
         del self._by_id[stream.id]
         stream.end(reason, error)
 
-    def end_all(self, error: str) -> None:
-        """Close every stream with an error."""
+    def end_all(self, reason: FinishReason, error: str) -> None:
+        """Close every stream."""
         for seq in list(self._by_seq):
-            self.end(seq, "error", error)
+            self.end(seq, reason, error)

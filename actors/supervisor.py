@@ -21,28 +21,37 @@ class Supervisor:
         Past the intensity, when it cannot be restarted, or when an actor it needs was given up, `give_up` is called
         with the reason, and that is the end of it.
         """
+        task = asyncio.current_task()
+        assert task is not None
         while True:
             try:
                 await actor.run()
-            except Exception as error:
-                reason = f"{actor.name}: {type(error).__name__}: {error}"
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:
+                if _was_sent(error, task):
+                    raise
+                reason = f"{actor.name}: {_told(error)}"
                 is_over = isinstance(error, ActorGivenUp) or self._is_too_often(error)
             else:
                 return
+            actor.last_crash = reason
             if not is_over:
                 try:
                     for restarted in (actor, *together):
                         restarted.restart()
-                except Exception as error:
-                    reason += f"; then, restarting: {type(error).__name__}: {error}"
+                except (KeyboardInterrupt, SystemExit):
+                    raise
+                except BaseException as error:
+                    reason += f"; then, restarting: {_told(error)}"
                     is_over = True
             if is_over:
-                actor.disown(ActorGivenUp(reason))
                 give_up(reason)
+                actor.disown(ActorGivenUp(reason))
                 return
             actor.disown(ActorCrashed(reason))
 
-    def _is_too_often(self, error: Exception) -> bool:
+    def _is_too_often(self, error: BaseException) -> bool:
         if isinstance(error, ActorCrashed):  # the crash of another, which has been counted
             return False
         now = asyncio.get_running_loop().time()
@@ -50,3 +59,24 @@ class Supervisor:
         while self._crashes[0] <= now - self._period_s:
             self._crashes.popleft()
         return len(self._crashes) > self._max_restarts
+
+
+def _was_sent(error: BaseException, task: "asyncio.Task[None]") -> bool:
+    """Tell whether an actor was ended from outside: its task cancelled, or its coroutine closed.
+
+    A pass can raise the same two errors by itself, and is then as any pass that raises.
+    """
+    match error:
+        case asyncio.CancelledError():
+            return task.cancelling() > 0
+        case GeneratorExit():
+            try:
+                return asyncio.current_task() is not task
+            except RuntimeError:  # no loop runs any more
+                return True
+        case _:
+            return False
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

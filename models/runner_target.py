@@ -1,5 +1,6 @@
 """One sequence on a model, as the one-sequence loop wants it."""
 
+import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,14 +13,14 @@ from spec import MAX_NODES
 class RunnerTarget:
     """A `spec.Target` over a model and the blocks of one sequence.
 
-    It binds the model to fresh KV memory, so a model serves one `RunnerTarget` at a time. The nodes of a token tree
-    lie in blocks beyond the `num_blocks` that bound the positions.
+    It works on a copy of the model, bound to fresh KV memory: one model serves any number of them, and engines. The
+    nodes of a token tree lie in blocks beyond the `num_blocks` that bound the positions.
     """
 
     def __init__(self, model: Model, num_blocks: int, block_tokens: int) -> None:
         num_bound = num_blocks + -(-MAX_NODES // block_tokens)
-        model.bind(num_bound, block_tokens)
-        self._model = model
+        self._model = copy.copy(model)
+        self._model.bind(num_bound, block_tokens)
         self._block_tokens = block_tokens
         self._free = list(range(num_bound))
         self._table: list[int] = []

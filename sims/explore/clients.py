@@ -226,7 +226,7 @@ class Visit:
                         f"alone with {wanted.finish_reason!r} after {len(wanted.tokens)}",
                     )
             case "cancelled":
-                if not self._has_left and not crowd.is_closing:
+                if not self._has_left and not crowd.is_closing and not self._watch.was_struck:
                     raise Violation(CANCEL, f"{stream.id} was cancelled and its client had not left")
             case "error":
                 is_due = wanted.finish_reason == "error"

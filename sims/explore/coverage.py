@@ -40,6 +40,8 @@ def impossible(state: str, message: str) -> str | None:
             return "it is about those that have not ended"
         case "Resume" if state in (UNSEEN, State.WAITING, State.PREFILL):
             return "only a sequence that has emitted can be paused, and it is not admitted again before it is resumed"
+        case "Resume" if state in ENDED:
+            return "a paused sequence is not fed, and a stream that is left or has ended resumes nothing"
         case _ if state == UNSEEN and message != "Cancel":
             return "the scheduler speaks only of what it has taken in"
         case "Admit" if state not in (State.WAITING, State.PREEMPTED):
@@ -56,11 +58,12 @@ def impossible(state: str, message: str) -> str | None:
 
 
 class Coverage(msgspec.Struct):
-    """Counts over runs. Pairs are keyed `state message`, cancels `state stage`."""
+    """Counts over runs. Pairs are keyed `state message`, cancels `state stage`, strikes `task stage`."""
 
     pairs: dict[str, int] = {}
     cancels: dict[str, int] = {}
     faults: dict[str, int] = {}
+    strikes: dict[str, int] = {}
     ends: dict[str, int] = {}
 
     def add(self, other: "Coverage") -> None:

@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 
 from scheduler import EngineConfig, Request
-from sims.explore.scenario import LEAVING_AT, Client, Fault, Leave, Scenario, Way
+from sims.explore.scenario import LEAVING_AT, Client, Fault, Leave, Scenario, Strike, Way
 from sims.faults import KINDS
 from spec import SamplingParams, SpecConfig
 
@@ -54,6 +54,7 @@ def draw(seed: int) -> Scenario:
         late_s=rng.choice((20 * _MS, 51 * _MS, 200 * _MS)),
         close_at_s=rng.uniform(0, 20 * _MS) if closing == "time" else None,
         close_at_message=rng.randint(1, 200) if closing == "message" else None,
+        strikes=[_strike(rng) for _ in range(rng.randint(1, 3))] if rng.random() < 0.06 else [],
     )
 
 
@@ -137,3 +138,11 @@ def _faults(rng: random.Random) -> list[Fault]:
         for kind in kinds
         for _ in range(rng.randint(1, 3))
     ]
+
+
+def _strike(rng: random.Random) -> Strike:
+    return Strike(
+        task=rng.choice(("scheduler", "blocks", "runner")),
+        at_message=rng.choice((0, rng.randrange(10), rng.randrange(100))),
+        delay_s=rng.choice((0.0, 0.0, rng.uniform(0, 2 * _MS))),
+    )

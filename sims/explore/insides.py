@@ -1,5 +1,7 @@
 """The engine's insides, as the checks see them: the one place that knows its private names."""
 
+import asyncio
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,6 +31,16 @@ class Insides:
     def actors(self) -> tuple[Actor, ...]:
         """All three."""
         return (self.scheduler, self.blocks, self.runner)
+
+    @property
+    def tasks(self) -> "dict[str, asyncio.Task[None]]":
+        """What runs each actor, by its name."""
+        return {task.get_name(): task for task in self.engine._tasks}
+
+    @property
+    def is_over(self) -> bool:
+        """The engine has ended: no block is given to anyone any more."""
+        return self.engine._is_over
 
     @property
     def core(self) -> Scheduler:

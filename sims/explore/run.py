@@ -14,7 +14,7 @@ from sims.explore.clients import Crowd
 from sims.explore.coverage import Coverage
 from sims.explore.invariants import CONSERVATION, PROGRESS, Violation
 from sims.explore.loop import Choose, ExploringLoop
-from sims.explore.scenario import Scenario
+from sims.explore.scenario import Scenario, Strike
 from sims.explore.watch import Note, Watch
 from sims.faults import faulty_passes, plant
 
@@ -93,6 +93,7 @@ async def live(scenario: Scenario, watch: Watch) -> None:
     crowd = Crowd(scenario, engine, watch)
     async with engine:
         clients = scenario.clients
+        strikes = [asyncio.create_task(_strike(scenario, watch, strike), name="strike") for strike in scenario.strikes]
         visits = [asyncio.create_task(crowd.visit(i, client), name=f"client-{i}") for i, client in enumerate(clients)]
         going = [visit for visit, client in zip(visits, clients, strict=True) if client.reads is None]
         if scenario.is_closed_early:
@@ -105,9 +106,37 @@ async def live(scenario: Scenario, watch: Watch) -> None:
         crowd.is_closing = True
     crowd.is_over.set()
     await asyncio.gather(*visits)
+    for strike in strikes:
+        strike.cancel()
     _check_leftovers(watch, but="messages undelivered")
     for kind, count in watch.agenda.struck.items():
         watch.coverage.count(watch.coverage.faults, kind, by=count)
+
+
+async def _strike(scenario: Scenario, watch: Watch, strike: Strike) -> None:
+    """Cancel a task of the engine: within a pass every stream has ended and every block is back."""
+    if strike.at_message:
+        await _message_number(watch, strike.at_message)
+    if strike.delay_s:
+        await asyncio.sleep(strike.delay_s)
+    watch.strike(strike.task)
+    await asyncio.sleep(scenario.pass_s + 1e-6)
+    try:
+        _check_leftovers(watch, but="messages undelivered")
+    except Violation as violation:
+        watch.found(violation)
+
+
+async def _message_number(watch: Watch, number: int) -> None:
+    has_come = asyncio.Event()
+
+    def listen(message: Message, seqs: tuple[int, ...]) -> None:
+        del message, seqs
+        if watch.num_messages == number:
+            has_come.set()
+
+    watch.listeners.append(listen)
+    await has_come.wait()
 
 
 async def _time_to_close(scenario: Scenario, watch: Watch, going: list[asyncio.Task[None]]) -> None:
@@ -115,16 +144,10 @@ async def _time_to_close(scenario: Scenario, watch: Watch, going: list[asyncio.T
     if scenario.close_at_s is not None:
         await asyncio.sleep(scenario.close_at_s)
         return
-    has_come = asyncio.Event()
-
-    def listen(message: Message, seqs: tuple[int, ...]) -> None:
-        del message, seqs
-        if watch.num_messages == scenario.close_at_message:
-            has_come.set()
-
-    watch.listeners.append(listen)
-    asyncio.gather(*going).add_done_callback(lambda _: has_come.set())
-    await has_come.wait()
+    assert scenario.close_at_message is not None
+    coming = asyncio.create_task(_message_number(watch, scenario.close_at_message), name="closing time")
+    asyncio.gather(*going).add_done_callback(lambda _: coming.cancel())
+    await asyncio.wait([coming])
 
 
 async def _rest(scenario: Scenario, watch: Watch) -> None:

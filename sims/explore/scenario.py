@@ -64,6 +64,14 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise SimError(f"kind is {self.kind!r}: one of {', '.join(KINDS)}")
 
 
+class Strike(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The task of an actor is cancelled from outside: `delay_s` after message number `at_message` (0: the start)."""
+
+    task: Literal["scheduler", "blocks", "runner"]
+    at_message: int = 0
+    delay_s: float = 0.0
+
+
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """An engine over a fake target, its clients and faults.
 
@@ -76,6 +84,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     engine: EngineConfig
     clients: list[Client]
     faults: list[Fault] = []
+    strikes: list[Strike] = []
     bad_rows: list[int] = []
     order: int | None = None
     haste: float = 0.0

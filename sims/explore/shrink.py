@@ -57,7 +57,7 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
             rest = clients[:start] + clients[start + size :]
             if rest:
                 yield with_fields(scenario, clients=rest)
-    for field in ("faults", "bad_rows"):
+    for field in ("faults", "strikes", "bad_rows"):
         items = getattr(scenario, field)
         for i in range(len(items)):
             yield with_fields(scenario, **{field: items[:i] + items[i + 1 :]})

@@ -17,6 +17,7 @@ def summary(campaign: Campaign) -> Iterator[str]:
     )
     yield f"ends: {_counts(coverage.ends)}"
     yield f"faults: {_counts(coverage.faults)}"
+    yield f"tasks of the engine cancelled, by what the scheduler waited for: {_counts(coverage.strikes)}"
     yield f"cancels, by state and by what the scheduler waited for: {_counts(coverage.cancels)}"
     missing = list(coverage.missing())
     yield f"pairs of state and message: {num_possible() - len(missing)} of {num_possible()} that are possible were seen"

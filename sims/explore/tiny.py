@@ -1,7 +1,7 @@
 """Scenarios small enough for every order of theirs to be explored. Time stands still in them."""
 
 from scheduler import EngineConfig, Request
-from sims.explore.scenario import Client, Fault, Leave, Scenario
+from sims.explore.scenario import Client, Fault, Leave, Scenario, Strike
 from spec import SamplingParams, SpecConfig
 
 _GREEDY = SamplingParams(temperature=0.0)
@@ -26,8 +26,19 @@ def _request(prompt: list[int], max_tokens: int, params: SamplingParams = _GREED
     return Request(prompt=prompt, params=params, max_tokens=max_tokens, logprobs=False)
 
 
-def _scenario(engine: EngineConfig, clients: list[Client], faults: tuple[Fault, ...] = ()) -> Scenario:
-    return Scenario(engine=engine, clients=clients, faults=list(faults), vocab=2, sharp=4.0, pass_s=0.0, late_s=0.0)
+def _scenario(
+    engine: EngineConfig, clients: list[Client], faults: tuple[Fault, ...] = (), strikes: tuple[Strike, ...] = ()
+) -> Scenario:
+    return Scenario(
+        engine=engine,
+        clients=clients,
+        faults=list(faults),
+        strikes=list(strikes),
+        vocab=2,
+        sharp=4.0,
+        pass_s=0.0,
+        late_s=0.0,
+    )
 
 
 _LOOPS = [1, 0, 1]  # a prompt that the drafter finds something in
@@ -60,5 +71,14 @@ TINY: dict[str, Scenario] = {
     ),
     "scheduler-dies": _scenario(
         _engine(), [Client(request=_request(_LOOPS, 3), leave=_AT_ANY_TIME)], (Fault("die_scheduler", 3),)
+    ),
+    **{
+        f"{task}-cancelled": _scenario(_engine(), [Client(request=_request(_LOOPS, 3))], strikes=(Strike(task=task),))
+        for task in ("scheduler", "blocks", "runner")
+    },
+    "two-cancelled": _scenario(
+        _engine(),
+        [Client(request=_request(_LOOPS, 1))],
+        strikes=(Strike(task="scheduler"), Strike(task="runner")),
     ),
 }

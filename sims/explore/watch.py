@@ -71,6 +71,8 @@ class Watch:
         self.num_messages = 0
         self.num_callbacks = 0
         self.num_scheduler_deaths = 0
+        self.was_struck = False
+        """A task of the engine was cancelled from outside."""
         self.is_at_rest = False
         """Everyone has gone, and the engine holds nothing: all that follows is its end."""
         self._is_attached = False
@@ -131,7 +133,7 @@ class Watch:
         if self._is_pool_lost:
             return
         check_conservation(self.insides)
-        if self._step is not None:
+        if self._step is not None and not self.insides.is_over:
             check_fence(self.insides, self._step)
         self._prefixes.check(self.insides, is_memory_there=not self._is_memory_lost)
 
@@ -253,6 +255,15 @@ class Watch:
 
         return run
 
+    def strike(self, name: str) -> None:
+        """Cancel the task of an actor, as somebody outside may."""
+        self.note(name, "its task is cancelled from outside")
+        self.was_struck = True
+        self.coverage.count(
+            self.coverage.strikes, name, "between" if self._asked is None else type(self._asked).__name__
+        )
+        self.insides.tasks[name].cancel()
+
     def _follow(self, actor: Actor) -> None:
         disown = actor.disown
 
@@ -277,6 +288,7 @@ class Watch:
             self.coverage.count(self.coverage.faults, "given_up")
             if self._num_crashes <= self._scenario.engine.max_restarts:
                 self.found(Violation(CRASH, f"{actor.name} was given up after {self._num_crashes} crashes"))
+            self.num_scheduler_deaths += 1  # the scheduler ends with it
         insides = self.insides
         if actor is insides.scheduler:  # and the pool with it
             self.num_scheduler_deaths += 1

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from actors import EngineFailed
-from actors.messages import Reserve, Settle, Step
+from actors.messages import Admit, Reserve, Settle, Step
 from kvpool import KvPoolError
 from tests.actors.harness import (
     PASS_S,
@@ -45,6 +45,8 @@ def test_a_block_manager_that_crashes_ends_the_open_streams_and_the_engine_goes_
             later = running.submit(request(id="later"))
             seen = await read_all([*streams, later])
             ended = [s for s in seen if s.reason != "error"]
+            errors = [stream.error for stream in streams if stream.finish_reason == "error"]
+            assert all("blocks: KvPoolError: injected" in error for error in errors)
             assert all(is_prefix(s, whole) for s, whole in zip(seen, wholes(running), strict=False))
             assert len(ended) < len(seen) - 1
             assert_all_back_after_crash(running, method)
@@ -76,6 +78,7 @@ def test_a_scheduler_that_crashes_ends_the_open_streams_and_the_engine_goes_on(a
             left.leave()
             seen = await read_all([*streams, left])
             assert {s.reason for s in seen[:6]} == {"error"}
+            assert "the scheduler was restarted: scheduler: TypeError: scheduler does not know" in streams[0].error
             for s, whole in zip(seen, wholes(running) * 2, strict=False):
                 assert is_prefix(s, whole)
                 assert s.reason == "error" or s == whole
@@ -165,5 +168,21 @@ def test_a_reservation_that_cannot_be_kept_is_a_crash_and_not_a_wrong_table():
             with pytest.raises(KvPoolError, match="promised room for 40 tokens"):
                 await running._blocks.handle(Reserve([(99, 40)]))
             running._blocks.ledger.release(99)
+
+    run(main())
+
+
+def test_after_a_restart_there_is_room_for_as_many_as_before():
+    """As many as fit are admitted at once, and not one by one as the counts come right."""
+
+    async def main():
+        async with engine(num_blocks=40, stream_tokens=5) as running:
+            large = [running.submit(request([i, 1, 2] * 4, max_tokens=40)) for i in range(4)]
+            await until(lambda: running.stats().num_paused == 4)
+            running._send(Settle([], []))
+            assert {s.reason for s in await read_all(large)} == {"error"}
+            num_before = len(running._scheduler._tap.of(Admit))
+            await read_all([running.submit(request([i, 3] * 10, max_tokens=2)) for i in range(3)])
+            assert [len(a.candidates) for a in running._scheduler._tap.of(Admit)[num_before:]] == [3]
 
     run(main())

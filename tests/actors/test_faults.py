@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from actors import EngineFailed
-from actors.messages import ForgetAll
+from actors.messages import Admit, ForgetAll
 from actors.runner import in_thread
 from models import FakeModel, ReplayModel
 from spec import SamplingParams
@@ -23,6 +23,7 @@ from tests.actors.harness import (
     inline,
     is_prefix,
     lasting,
+    lookup,
     prompts,
     read,
     read_all,
@@ -275,3 +276,14 @@ def test_faults_of_all_kinds_in_any_order_of_events(seed):
             assert_all_back(running)
 
     run(main(), seed)
+
+
+def test_a_crash_leaves_room_for_all_who_ran():
+    """They are admitted again at once, and not one by one as the counts come right."""
+
+    async def main():
+        async with engine(Troubled(raising(2)), num_blocks=16, max_running=3, speculative=lookup(1)) as running:
+            await read_all([running.submit(request([i, 1, 2] * 4, max_tokens=5)) for i in range(3)])
+            assert [len(a.candidates) for a in running._scheduler._tap.of(Admit)] == [3, 3]
+
+    run(main())

@@ -18,6 +18,7 @@ from tests.actors.harness import (
     request,
     run,
     some_requests,
+    until,
     wholes,
 )
 
@@ -92,10 +93,84 @@ def test_a_stream_has_one_reader():
         async with engine(run_pass=lasting) as running:
             stream = running.submit(request())
             reader = asyncio.create_task(read(stream))
-            await asyncio.sleep(0)
+            for at_s in (0.0, 0.5, 1.0, 1.0):
+                await asyncio.sleep(at_s)
+                with pytest.raises(RuntimeError, match="has a reader already"):
+                    await anext(aiter(stream))
+            assert await reader == expected(request(), running.config), "a reader that is refused troubles no other"
+            assert [token async for token in stream] == []
+
+    run(main())
+
+
+def test_a_reader_that_holds_its_place_between_two_tokens_is_the_one():
+    async def main():
+        async with engine() as running:
+            stream = running.submit(request())
+            first = aiter(stream)
+            seen = [(await anext(first)).id]
             with pytest.raises(RuntimeError, match="has a reader already"):
                 await anext(aiter(stream))
-            await asyncio.wait([reader])
+            seen += [token.id async for token in first]
+            assert seen == expected(request(), running.config).tokens
+
+    run(main())
+
+
+@pytest.mark.parametrize("num_read", [0, 1, 3])
+def test_a_loop_that_another_task_ends_leaves_the_reason(num_read):
+    async def main():
+        async with engine(run_pass=lasting) as running:
+            stream, seen = running.submit(LONG), []
+
+            async def reads():
+                async for token in stream:
+                    seen.append(token)
+                return stream.finish_reason
+
+            reader = asyncio.create_task(reads())
+            await until(lambda: len(seen) >= num_read)
+            await asyncio.sleep(0.5)
+            stream.leave()
+            assert await reader == "cancelled"
+            assert_all_back(running)
+
+    run(main())
+
+
+def test_a_paused_sequence_goes_on_when_half_is_read():
+    async def main():
+        async with engine(stream_tokens=16, speculative=lookup(3)) as running:
+            stream = running.submit(LONG)
+            tokens = aiter(stream)
+            await asyncio.sleep(1)
+            assert running.stats().num_paused == 1
+            while running.stats().num_paused:
+                await anext(tokens)
+                await asyncio.sleep(0)
+            assert 5 < stream.num_unread <= 8, "not before half is read, and not only when all is"
+            await asyncio.sleep(1)
+            assert stream.num_unread > 8
+
+    run(main())
+
+
+def test_what_speculation_did_follows_the_tokens_that_are_given_out():
+    async def main():
+        async with engine() as running:
+            stream = running.submit(request([1, 2, 3] * 4, max_tokens=40))
+            await until(lambda: stream.num_emitted)
+            assert stream.speculation(0) == (0, 0, [])
+            tokens = [token async for token in stream]
+            whole = stream.speculation()
+            assert whole == stream.speculation(40)
+            assert whole == (stream.num_rounds, stream.num_drafted, stream.accepted_by_draft)
+            assert sum(whole.accepted_by_draft) > 20
+            for num_tokens in range(41):
+                part = stream.speculation(num_tokens)
+                assert sum(part.accepted_by_draft) == sum(token.is_accepted for token in tokens[:num_tokens])
+                assert part.num_drafted <= whole.num_drafted
+                assert (part.num_rounds == whole.num_rounds) <= (num_tokens > 40 - 5)
 
     run(main())
 

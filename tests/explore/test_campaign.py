@@ -71,6 +71,21 @@ def test_every_order_of_a_tiny_scenario_keeps_the_laws(name, faults):
     assert explored.num_runs == 1 + explored.num_choices - explored.num_states  # each choice is made once
 
 
+@pytest.mark.parametrize("name", ["scheduler-cancelled", "blocks-cancelled", "runner-cancelled"])
+def test_a_task_of_the_engine_may_be_cancelled_at_any_moment(name):
+    explored = explore(TINY[name])
+    assert explored.violation is None
+    assert explored.num_states > 500
+
+
+def test_some_seeds_cancel_tasks_of_the_engine():
+    coverage = Coverage()
+    for part in range(SLICES):
+        coverage.add(explored_part(part).coverage)
+    assert {key.split()[0] for key in coverage.strikes} == {"scheduler", "blocks", "runner"}
+    assert {key.split()[1] for key in coverage.strikes} >= {"between", "Step"}
+
+
 # scenarios as text
 
 

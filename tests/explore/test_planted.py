@@ -5,6 +5,7 @@ import itertools
 
 import pytest
 
+from actors import Engine, supervisor
 from actors.actor import Actor
 from actors.mailbox import Envelope
 from actors.messages import Cancel
@@ -146,6 +147,16 @@ def wait_for_slow(monkeypatch):
     monkeypatch.setattr(Scheduler, "plan", wait)
 
 
+def outlive_a_cancel(monkeypatch):
+    """An actor whose task is cancelled goes on as after a crash."""
+    monkeypatch.setattr(supervisor, "_was_sent", lambda error, task: False)
+
+
+def end_alone(monkeypatch):
+    """The end of one actor is the end of no other, and of no stream."""
+    monkeypatch.setattr(Engine, "_end", lambda self, task: None)
+
+
 def stumble(monkeypatch):
     """The scheduler trips over a resumption."""
     monkeypatch.delattr(Scheduler, "resume")
@@ -162,6 +173,8 @@ PLANTED = {
     drop_an_answer: {PROGRESS},
     wait_for_slow: {PROGRESS},
     stumble: {CRASH},
+    outlive_a_cancel: {PROGRESS, CRASH},
+    end_alone: {PROGRESS},
 }
 
 

@@ -44,8 +44,8 @@ MUTANTS = [
     mutant(
         "publish a pass before hearing who left during it",
         SCHEDULING,
-        "        finally:\n            self._take_cancels()\n",
-        "        finally:\n",
+        "        self._take_cancels()\n        return done.outcomes\n",
+        "        return done.outcomes\n",
         "actors/cancel::what_a_cancel_wasted_and_where_it_struck_are_counted",
     ),
     mutant(
@@ -162,8 +162,8 @@ MUTANTS = [
     mutant(
         "let a client leave its loop without cancelling",
         STREAM,
-        "                await self._wait()\n        finally:\n            self.leave()\n",
-        "                await self._wait()\n        finally:\n            pass\n",
+        "            self._has_reader = False\n            self.leave()\n",
+        "            self._has_reader = False\n",
         "actors/leaving::leaving_cancels_the_request_and_wastes_one_step_at_most",
     ),
     mutant(
@@ -212,15 +212,15 @@ MUTANTS = [
     mutant(
         "go on with the crashed pass's memory",
         RUNNER,
-        "        self._model = copy.copy(self._model)\n        self._bind()\n",
-        "        self._model = copy.copy(self._model)\n",
+        '        """Go on with fresh memory."""\n        self._bind_copy()\n',
+        '        """Go on with fresh memory."""\n',
         "actors/faults::a_pass_that_hangs_is_given_up_and_what_it_writes_late_is_read_by_nobody",
     ),
     mutant(
         "wait for a pass for ever",
         RUNNER,
-        "fail_after(self._config.pass_timeout_s)",
-        "fail_after(None)",
+        "timeout(self._config.pass_timeout_s)",
+        "timeout(None)",
         "actors/faults::a_pass_that_hangs_is_given_up_and_what_it_writes_late_is_read_by_nobody",
     ),
     mutant(
@@ -268,15 +268,15 @@ MUTANTS = [
     mutant(
         "restart the scheduler without the block manager",
         ENGINE,
-        "self._start(self._scheduler, (self._blocks,), self._give_up)",
-        "self._start(self._scheduler, (), self._give_up)",
+        "(self._scheduler, (self._blocks,)))",
+        "(self._scheduler, ()))",
         "actors/crashes::a_scheduler_that_crashes_ends_the_open_streams_and_the_engine_goes_on",
     ),
     mutant(
         "keep the blocks when the engine gives up",
         ENGINE,
-        "        self._scheduler.fail_all(self.failure)\n        self._blocks.restart()\n",
-        "        self._scheduler.fail_all(self.failure)\n",
+        "            self._blocks.restart()\n",
+        "",
         "actors/faults::a_model_that_raises_too_often_ends_every_stream_and_the_engine",
     ),
     mutant(
