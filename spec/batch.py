@@ -10,7 +10,10 @@ from spec.choices import Children, Rule
 from spec.distribution import Generator, Row, check_row
 from spec.errors import SpecError
 from spec.params import SamplingParams
+from spec.tree import DraftTree
+from spec.tree_batch import follow_best
 from spec.verify import Scores, Verified, as_rows, check_round, verify_draft
+from spec.verify_tree import check_tree, verify_tree
 
 
 class Round(msgspec.Struct, frozen=True, gc=False):
@@ -30,39 +33,65 @@ class Round(msgspec.Struct, frozen=True, gc=False):
     parents: Sequence[int] | None = None
     children: Children | None = None
 
+    @property
+    def is_tree(self) -> bool:
+        """It takes `verify_tree` to verify it: a tree, or a chain from its end up."""
+        return self.parents is not None or self.verify == "traversal"
+
+    @property
+    def tree(self) -> DraftTree:
+        """The draft as a tree. Raises SpecError for parents that make none."""
+        return DraftTree.chain(self.draft) if self.parents is None else DraftTree(self.draft, self.parents)
+
+    @property
+    def drawn(self) -> Children:
+        """How the children of the draft's nodes were taken."""
+        return self.children or ("top" if self.draft_probs is None else "iid")
+
 
 def verify_batch(rows: NDArray[np.floating], rounds: Sequence[Round]) -> list[Verified]:
-    """Verify every round against its own rows; equal to a loop of `verify_draft`, bit for bit.
+    """Verify every round against its own rows; equal to a loop of `verify_round`, bit for bit.
 
     `rows` is `[sum(m_i + 1), V]`: the rows of the first round, then those of the second, and so on. Plain greedy and
-    plain sampled rounds (no penalty, no top-k, top-p or min-p, a deterministic draft) are taken together; the others
-    one by one. Raises SpecError like `verify_draft`, naming the round; no generator has then moved.
+    plain sampled chains (no penalty, no top-k, top-p or min-p, a deterministic draft) are taken together, and so are
+    plain greedy trees; the others one by one. Raises SpecError like `verify_round`, naming the round; no generator
+    has then moved.
     """
     rows = as_rows(rows)
     firsts = _first_rows(rows, rounds)
     states = [round_.rng.state for round_ in rounds]
     tokens: list[list[int]] = [[] for _ in rounds]
-    greedy, sampled = [], []
+    paths: dict[int, Sequence[int]] = {}  # of trees; a chain's is as long as what it emits
+    greedy: list[int] = []
+    sampled: list[int] = []
+    trees: list[int] = []
     try:
         for i, round_ in enumerate(rounds):
             params = round_.params
             is_plain = params.leaves_logits_alone and round_.draft_probs is None
             if is_plain and params.is_greedy:
-                greedy.append(i)
-            elif is_plain and params.leaves_tail_alone:
+                (trees if round_.is_tree else greedy).append(i)
+            elif is_plain and params.leaves_tail_alone and not round_.is_tree:
                 sampled.append(i)
             else:
                 own = rows[firsts[i] : firsts[i] + len(round_.draft) + 1]
-                tokens[i] = verify_round(own, round_).tokens
+                verified = verify_round(own, round_)
+                tokens[i] = verified.tokens
+                if round_.is_tree:
+                    paths[i] = verified.path
         if greedy:
             _take_best(rows, rounds, firsts, greedy, tokens)
         if sampled:
             _draw(rows, rounds, firsts, sampled, tokens)
+        if trees:
+            found = follow_best(rows, [firsts[i] for i in trees], [rounds[i].tree for i in trees])
+            for i, (path, emitted) in zip(trees, found, strict=True):
+                paths[i], tokens[i] = path, emitted
     except SpecError:
         for round_, state in zip(rounds, states, strict=True):
             round_.rng.state = state
         raise
-    return _with_scores(rows, firsts, tokens)
+    return _with_scores(rows, firsts, tokens, paths)
 
 
 def _first_rows(rows: NDArray[np.floating], rounds: Sequence[Round]) -> list[int]:
@@ -72,7 +101,7 @@ def _first_rows(rows: NDArray[np.floating], rounds: Sequence[Round]) -> list[int
         firsts.append(at)
         num_rows = min(len(round_.draft) + 1, len(rows) - at)
         try:
-            check_round(num_rows, rows.shape[1], round_.draft, round_.draft_probs, round_.params, round_.verify)
+            _check(round_, num_rows, rows.shape[1])
         except SpecError as error:
             raise SpecError(f"round {i}: {error}") from None
         at += num_rows
@@ -81,8 +110,28 @@ def _first_rows(rows: NDArray[np.floating], rounds: Sequence[Round]) -> list[int
     return firsts
 
 
+def _check(round_: Round, num_rows: int, vocab_size: int) -> None:
+    if round_.is_tree:
+        shape = num_rows, vocab_size
+        check_tree(shape, round_.tree, round_.draft_probs, round_.params, round_.verify, round_.drawn)
+        return
+    check_round(num_rows, vocab_size, round_.draft, round_.draft_probs, round_.params, round_.verify)
+
+
 def verify_round(rows: NDArray[np.floating], round_: Round) -> Verified:
-    """Verify one round against its own rows, float `[m + 1, V]`: `verify_draft` by another name."""
+    """Verify one round against its own rows, float `[m + 1, V]`: `verify_draft` or `verify_tree`."""
+    if round_.is_tree:
+        return verify_tree(
+            rows,
+            round_.tree,
+            round_.draft_probs,
+            round_.params,
+            round_.prompt,
+            round_.output,
+            round_.rng,
+            rule=round_.verify,
+            children=round_.drawn,
+        )
     return verify_draft(
         rows,
         round_.draft,
@@ -205,13 +254,21 @@ def _pick(laws: Row, uniforms: list[float]) -> list[int]:
     return result
 
 
-def _with_scores(rows: NDArray[np.floating], firsts: list[int], tokens: list[list[int]]) -> list[Verified]:
+def _with_scores(
+    rows: NDArray[np.floating], firsts: list[int], tokens: list[list[int]], paths: dict[int, Sequence[int]]
+) -> list[Verified]:
     of_rows: list[int] = []
     flat: list[int] = []
     starts: list[int] = []
-    for first, emitted in zip(firsts, tokens, strict=True):
+    for i, (first, emitted) in enumerate(zip(firsts, tokens, strict=True)):
         starts.append(len(flat))
-        of_rows.extend(range(first, first + len(emitted)))
+        if i in paths:
+            of_rows += (first, *(first + node + 1 for node in paths[i]))
+        else:
+            of_rows.extend(range(first, first + len(emitted)))
         flat.extend(emitted)
     scores = Scores(rows, flat, of_rows)
-    return [Verified(emitted, len(emitted) - 1, scores, start) for emitted, start in zip(tokens, starts, strict=True)]
+    return [
+        Verified(emitted, len(emitted) - 1, scores, start, paths.get(i))
+        for i, (emitted, start) in enumerate(zip(tokens, starts, strict=True))
+    ]

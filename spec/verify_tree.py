@@ -5,7 +5,8 @@ against what the ones before it left of the target's law (SpecInfer, Miao et al.
 Chen et al. 2024). "traversal" is in `spec.traversal`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,7 +27,7 @@ Laws = Sequence[Row]
 def verify_tree(
     rows: ArrayLike,
     tree: DraftTree,
-    draft_probs: Laws | NDArray[np.floating] | None,
+    draft_probs: ArrayLike | None,
     params: SamplingParams,
     prompt: Sequence[int],
     output: Sequence[int],
@@ -149,7 +150,7 @@ def _try_siblings(
 def check_tree(
     shape: tuple[int, ...],
     tree: DraftTree,
-    draft_probs: Laws | NDArray[np.floating] | None,
+    draft_probs: ArrayLike | None,
     params: SamplingParams,
     rule: Rule,
     children: Children,
@@ -182,9 +183,9 @@ def _check_siblings_differ(tree: DraftTree) -> None:
         seen.add(edge)
 
 
-def _check_laws(draft_probs: Laws | NDArray[np.floating], tree: DraftTree, vocab_size: int, *, is_shared: bool) -> Laws:
+def _check_laws(draft_probs: ArrayLike, tree: DraftTree, vocab_size: int, *, is_shared: bool) -> Laws:
     try:
-        laws = [np.asarray(law, np.float64) for law in draft_probs]
+        laws = [np.asarray(law, np.float64) for law in cast(Iterable[ArrayLike], draft_probs)]
     except ValueError:
         raise SpecError("draft_probs have unequal lengths: all of one length") from None
     if len(laws) != len(tree) or any(law.shape != (vocab_size,) for law in laws):
