@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from models.checked_kv import CheckedMemory, KvMismatch, chained
 from models.fake import FakeModel
 from models.protocol import Ask, Chunk
+from spec import SamplingParams
 
 F64 = NDArray[np.float64]
 
@@ -136,9 +137,11 @@ class LoneFakeProposer:
         self._proposer = proposer
         self._context: list[int] = []
 
-    def begin(self, context: Sequence[int]) -> None:
-        """Start a tree after `context`."""
-        self._context = list(context[-self._proposer.order :])
+    def begin(self, prompt: Sequence[int], output: Sequence[int], params: SamplingParams) -> None:
+        """Start a tree after `prompt + output`; the laws have parameters of their own."""
+        del params
+        order = self._proposer.order
+        self._context = [*prompt[-order:], *output[-order:]][-order:]
 
     def laws(self, tokens: Sequence[int], parents: Sequence[int], frontier: Sequence[int]) -> F64:
         """Give the law after each node of the frontier, -1 being the context, float64 `[len(frontier), V]`."""

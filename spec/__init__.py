@@ -11,10 +11,11 @@ from spec.drafter import Drafter
 from spec.drafts import ngram_draft, prompt_lookup, propose
 from spec.errors import SpecError
 from spec.growth import Drafted, Growth, grow
-from spec.loop import BoundedTarget, Generated, SpecStats, Target, generate, generate_stream
+from spec.loop import Generated, SpecStats, generate, generate_stream
 from spec.params import SamplingParams
 from spec.rng import Pcg32, draft_stream, stream
 from spec.shapes import BestFirst, Chain, Dynamic, Expansion, Sequoia, Shape, Static
+from spec.target import BoundedTarget, Proposer, Target, TreeTarget
 from spec.tree import MAX_NODES, NO_DRAFT, Compaction, DraftTree, compaction
 from spec.verify import Verified, residual, speculative_step, verify_draft
 from spec.verify_tree import verify_tree
@@ -37,6 +38,7 @@ __all__ = [
     "Generated",
     "Growth",
     "Pcg32",
+    "Proposer",
     "Round",
     "Rule",
     "SamplingParams",
@@ -47,6 +49,7 @@ __all__ = [
     "SpecStats",
     "Static",
     "Target",
+    "TreeTarget",
     "Verified",
     "apply_penalties",
     "argmax",

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models import Ask, Chunk, FakeModel, FakeProposer, KvMismatch, LoneFakeProposer
+from spec import SamplingParams
 from tests import reference as ref
 from tests.models.trees import random_parents
 
@@ -94,7 +95,7 @@ def test_trees_of_many_sequences_grow_as_each_would_alone(seed):
         expected = []
         for i, each in asks:
             asked[i].update(each.frontier)
-            lone.begin(contexts[i])
+            lone.begin(contexts[i], [], SamplingParams())
             expected.append(lone.laws(each.tokens, each.parents, each.frontier))
         np.testing.assert_array_equal(laws, np.concatenate([np.empty((0, 7)), *expected]))
 

@@ -296,14 +296,14 @@ MUTANTS = [
         ("generate", "known_failures"),
         {
             "keep the KV of rejected drafts": (
-                "target.truncate(len(prompt) + len(output) - 1 if output else 0)",
-                "pass",
+                "_keep(target, cached, len(pending), path, kept)\n        stats",
+                "pass\n        stats",
             ),
             "leave the drafts long near max_new": (
-                "drafter.propose(min(cfg.k, room - len(output) - 1))",
+                "drafter.propose(min(cfg.k, max_depth))",
                 "drafter.propose(cfg.k)",
             ),
-            "shorten the drafts by one too few": ("room - len(output) - 1)", "room - len(output))"),
+            "shorten the drafts by one too few": ("room - len(output) - 1\n", "room - len(output)\n"),
             "deliver what comes after the end": ("                if reason:\n                    break\n", ""),
         },
     ),
@@ -321,8 +321,8 @@ MUTANTS = [
                 'elif len(output) == room:\n                    reason = "length"\n'
                 '                elif token in stops:\n                    reason = "stop"\n',
             ),
-            "count accepted tokens that were not delivered": ("min(verified.n_accepted, kept)", "verified.n_accepted"),
-            "count the bonus token as accepted": ("min(verified.n_accepted, kept)", "kept"),
+            "count accepted tokens that were not delivered": ("min(len(path), kept)", "len(path)"),
+            "count the bonus token as accepted": ("min(len(path), kept)", "kept"),
             "end one token before the length limit": (
                 "target.max_model_len - len(prompt) + 1)",
                 "target.max_model_len - len(prompt))",

@@ -40,3 +40,20 @@ def grown(shape, law, ctx, children="top", max_depth=64, rng=None):
     while growth.frontier:
         growth.feed([law(ctx + tokens_to(growth.tokens, growth.parents, node)) for node in growth.frontier])
     return growth.result()
+
+
+class LawProposer:
+    """A `Proposer` by a law over contexts; it tells what it was asked."""
+
+    def __init__(self, law):
+        self.law = law
+        self.drafts = []
+
+    def begin(self, prompt, output, params):
+        self.ctx = [*prompt, *output]
+        self.params = params
+        self.drafts.append(None)
+
+    def laws(self, tokens, parents, frontier):
+        self.drafts[-1] = (list(tokens), list(parents))
+        return np.array([self.law(self.ctx + tokens_to(tokens, parents, node)) for node in frontier])

@@ -56,7 +56,46 @@ class ReferenceTarget:
         del self.ctx[length:]
 
 
-def fake_target(seed=1, vocab=8, order=2, sharp=12.0, max_model_len=None):
+class ReferenceTreeTarget(ReferenceTarget):
+    """The same, fed trees: what a slot holds is a token and the slot that it follows."""
+
+    def __init__(self, row, max_model_len=None):
+        super().__init__(row, max_model_len)
+        self.parents = []
+        self.moves = []
+
+    def context_of(self, slot):
+        tokens = []
+        while slot >= 0:
+            tokens.append(self.ctx[slot])
+            slot = self.parents[slot]
+        return tokens[::-1]
+
+    def extend(self, ids, parents=None):
+        self.num_calls += 1
+        first, rows = len(self.ctx), []
+        for i, token in enumerate(ids):
+            parent = i - 1 if parents is None else parents[i]
+            self.ctx.append(int(token))
+            self.parents.append(first + parent)
+            context = self.context_of(first + i)
+            rows.append(self.row(context))
+            self.longest = max(self.longest, len(context))
+        return np.array(rows, np.float32)
+
+    def move_slots(self, moves):
+        self.moves += moves
+        for source, destination in moves:
+            self.ctx[destination] = self.ctx[source]
+            self.parents[destination] = destination - 1
+
+    def truncate(self, length):
+        super().truncate(length)
+        del self.parents[length:]
+        assert self.parents == list(range(-1, length - 1)), "what is left is one text"
+
+
+def fake_target(seed=1, vocab=8, order=2, sharp=12.0, max_model_len=None, make=ReferenceTarget):
     """The target whose rows come from its last `order` tokens; rows are kept once they are computed."""
     spec = {"seed": seed, "vocab": vocab, "order": order, "sharp": sharp}
     known = {}
@@ -67,7 +106,7 @@ def fake_target(seed=1, vocab=8, order=2, sharp=12.0, max_model_len=None):
             known[tail] = ref.fake_row(spec, list(tail))
         return known[tail]
 
-    return ReferenceTarget(row, max_model_len)
+    return make(row, max_model_len)
 
 
 def scripted_target(prompt, text, vocab=32):

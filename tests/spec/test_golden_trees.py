@@ -10,8 +10,8 @@ from spec.children import take_children
 from spec.layout import layout
 from spec.sequoia import chance, sequoia_nodes
 from tests import reference as ref
-from tests.spec.proposers import grown, law_of
-from tests.spec.targets import params_of
+from tests.spec.proposers import LawProposer, grown, law_of
+from tests.spec.targets import ReferenceTreeTarget, fake_target, params_of
 from tests.spec.vectors import close, each
 
 
@@ -158,3 +158,66 @@ def test_verify_tree(case):
         assert verified.n_accepted == expected["n_accepted"]
         assert verified.logprobs == close(expected["logprobs"])
     assert rng.next_u32() == case["next_u32"]
+
+
+def config_for(case):
+    """The configuration of a whole generation."""
+    proposer, choices = case["proposer"], {"children": case["children"], "rule": case["rule"]}
+    shape = shape_of(case["shape"])
+    match proposer["kind"]:
+        case "toy":
+            return spec.SpecConfig("fake", shape=shape, **choices)
+        case "text":
+            names = {name: proposer[name] for name in ("occurrence", "max_ngram", "min_ngram")}
+            return spec.SpecConfig(proposer["method"], shape=shape, **names, **choices)
+        case "none":
+            return spec.SpecConfig("none", shape=shape, **choices)
+
+
+@each("tree_loop")
+def test_generate_with_trees(case, monkeypatch):
+    streams = []
+
+    def draft_stream(seed, choice):
+        streams.append(spec.draft_stream(seed, choice))
+        return streams[-1]
+
+    monkeypatch.setattr("spec.loop.draft_stream", draft_stream)
+    cfg = config_for(case)
+    if cfg is None or cfg.occurrence != "latest":
+        pytest.skip("suffix")
+    target = fake_target(**case["target"], make=ReferenceTreeTarget)
+    fed = []
+    extend = target.extend
+
+    def record(ids, parents=None):
+        fed.append((list(ids), parents))
+        return extend(ids, parents)
+
+    target.extend = record
+    generated = spec.generate(
+        target,
+        cfg,
+        case["prompt"],
+        params_of({**ref.DEFAULT_PARAMS, **case["params"]}),
+        case["seed"],
+        case["max_new"],
+        case["eos"],
+        choice=case["choice"],
+        proposer=LawProposer(law_of(case)) if cfg.draft.needs_proposer else None,
+    )
+    num_pending = [len(case["prompt"])] + [1] * (len(fed) - 1)
+    rounds = []
+    for (ids, parents), pending in zip(fed, num_pending, strict=True):
+        chain = range(-1, len(ids) - 1)
+        rounds.append((ids[pending:], [max(-1, parent - pending) for parent in (parents or chain)[pending:]]))
+    assert rounds == [(tokens, parents) for tokens, parents, *_ in case["rounds"]]
+    assert [list(move) for move in target.moves] == [move for *_, moves in case["rounds"] for move in moves]
+    stats = generated.stats
+    assert generated.tokens == case["tokens"]
+    assert generated.logprobs == close(case["logprobs"])
+    assert generated.finish_reason == case["finish_reason"]
+    for field in ("drafted", "accepted", "accepted_by_depth", "target_calls"):
+        assert getattr(stats, field) == case[field]
+    assert (stats.rounds, target.num_calls, target.cached()) == (len(case["rounds"]), len(fed), case["cached"])
+    assert streams[0].next_u32() == case["draft_next_u32"]

@@ -97,5 +97,5 @@ def test_matching_draws_one_uniform_per_emitted_token():
 
 
 def test_an_unknown_rule_is_refused():
-    with pytest.raises(SpecError, match="verify"):
+    with pytest.raises(SpecError, match="rule is 'rejection'"):
         run(fake_target(), "ngram", 4, SamplingParams(), 1, verify="rejection")
