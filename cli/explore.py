@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from cli.options import OutFile, refuse_without_effect
+from cli.options import refuse_without_effect
+from cli.outputs import OutFile, Output, ResumeFile
 from sims.errors import SimError
 from sims.explore.campaign import Campaign, load, save
 from sims.explore.diagram import diagram
@@ -27,7 +28,7 @@ _SAVE_EVERY_S = 10.0
 @click.option("--seeds", type=click.IntRange(min=1), default=500, show_default=True, help="How many seeds to explore.")
 @click.option("--start", type=click.IntRange(min=0), show_default="0, or the next one", help="The first seed.")
 @click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Explore for so long, not so many seeds.")
-@click.option("--resume", type=OutFile(), help="Keep the summary in this file, and go on where it stands.")
+@click.option("--resume", type=ResumeFile(), help="Keep the summary in this file, and go on where it stands.")
 @click.option("--twice", is_flag=True, help="Run each seed twice; a message that differs is a failure.")
 @click.option("--no-shrink", is_flag=True, help="Show failing seeds as they were drawn.")
 @click.option("--pairs", "shows_pairs", is_flag=True, help="Show how often each state met each message.")
@@ -52,7 +53,7 @@ def explore(
     no_shrink: bool,
     shows_pairs: bool,
     scenario_text: str | None,
-    timeline_file: str | None,
+    timeline_file: Output | None,
     exhaustive: tuple[str, ...],
 ) -> None:
     """Explore interleavings and faults of the engine in small scenarios drawn from seeds.
@@ -132,13 +133,12 @@ def _explore_all(names: Iterable[str]) -> bool:
     return is_sound
 
 
-def _show(scenario: Scenario, timeline_file: str | None, *, twice: bool) -> bool:
+def _show(scenario: Scenario, timeline_file: Output | None, *, twice: bool) -> bool:
     click.echo(diagram(scenario))
     if timeline_file is not None:
-        with Path(timeline_file).open("wb") as file:
-            timeline = Timeline(file)
-            run(scenario, timeline)
-            timeline.close()
+        timeline = Timeline(timeline_file)
+        run(scenario, timeline)
+        timeline.close()
     violation = (run_twice(scenario) if twice else run(scenario)).violation
     return violation is None
 

@@ -5,6 +5,7 @@ import click
 from cli.chat import chat
 from cli.collector import calm_collector
 from cli.config import config
+from cli.endings import Commands
 from cli.explore import explore
 from cli.generate import generate
 from cli.load import load
@@ -14,7 +15,7 @@ from cli.sim import sim
 from outrider import __version__
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, message="outrider %(version)s")
 def main() -> None:
     """Decode with many actors, speculate for speed only, and lose no block."""

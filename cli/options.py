@@ -1,7 +1,7 @@
 """What the options of all commands share: types that refuse clearly, and options that must have an effect."""
 
+import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -26,19 +26,21 @@ class LengthsType(click.ParamType[Lengths]):
             self.fail(str(error), param, ctx)
 
 
-class OutFile(click.Path):
-    """A file to be written at the end: that it can be is checked at the start."""
+class Number(click.FloatRange):
+    """A finite number."""
 
-    def __init__(self) -> None:
-        super().__init__(dir_okay=False, writable=True, allow_dash=True)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it; a usage error says what is allowed."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Check the path; a usage error names the folder that is missing."""
-        path = str(super().convert(value, param, ctx))
-        folder = Path(path).parent
-        if not folder.is_dir():
-            self.fail(f"folder {str(folder)!r} does not exist", param, ctx)
-        return path
+
+SHARE = Number(0, 1)
+NOT_NEGATIVE = Number(min=0)
+POSITIVE = Number(min=0, min_open=True)
+SEED = click.IntRange(0, 2**63 - 1)
 
 
 def was_given(ctx: click.Context, name: str) -> bool:

@@ -1,26 +1,34 @@
 """`outrider sim`: simulated clients over the engine, and a report of what became of them."""
 
-import contextlib
-import sys
-from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
+from actors import EngineStats
 from cli import sim_options
-from cli.options import OutFile, refuse_without_effect
-from cli.progress import Progress
+from cli.endings import BROKEN, INTERRUPTED, Broken
+from cli.options import refuse_without_effect
+from cli.outputs import OutFile, Output
+from cli.progress import EngineNumbers, Progress
+from cli.sim_config import by_option, read_config
 from cli.text_report import print_report
 from scheduler import RequestError
 from sims.clock import Deadlock
+from sims.config import SimConfig
 from sims.errors import SimError
 from sims.page import page
-from sims.simulate import simulate
+from sims.report import Report
+from sims.simulate import Phase, simulate
 from sims.timeline import Timeline
 from spec import SpecError
 
 _OUT = OutFile()
+_PHASES: dict[Phase, str] = {
+    "requests": "requests",
+    "comparison": "outputs compared",
+    "baseline": "requests without drafts",
+}
 
 
 @click.command(short_help="Run simulated clients over the engine.")
@@ -34,40 +42,55 @@ _OUT = OutFile()
 @click.option("--timeline", "timeline_file", type=_OUT, help="Write Chrome trace events, to open in Perfetto.")
 @click.pass_context
 def sim(
-    ctx: click.Context, /, json_file: str | None, html_file: str | None, timeline_file: str | None, **options: Any
+    ctx: click.Context,
+    /,
+    json_file: Output | None,
+    html_file: Output | None,
+    timeline_file: Output | None,
+    **options: Any,
 ) -> None:
     """Run simulated clients over the engine and report what became of them.
 
     By default 2,000 made-up requests, 256 open at a time, 30 % of whose clients leave, on a pool that is too small
-    for them. In virtual time the same options give the same report, byte for byte.
+    for them. In virtual time the same options give the same report, byte for byte. Then the same requests run
+    without drafts, which tells what drafts gain.
 
     Exit status 1, with the request and the seed named, if a block leaked, the conservation law was broken, a request
-    failed or an output is not the one-sequence loop's.
+    failed, an output is not the one-sequence loop's, or no request completed. Ctrl-C breaks the run off: the report is
+    of what was until then, and the status 130.
     """
     refuse_without_effect(ctx, sim_options.needs(options))
+    config = read_config(ctx, options)
     try:
-        config = sim_options.read_config(options)
-        with contextlib.ExitStack() as stack:
-            timeline = None
-            if timeline_file is not None:
-                timeline = Timeline(stack.enter_context(Path(timeline_file).open("wb")))
-                stack.callback(timeline.close)
-            progress = stack.enter_context(Progress())
-            report = simulate(config, watch=progress.watch if progress.is_live else None, timeline=timeline)
+        report = _simulate(config, timeline_file)
     except (SimError, RequestError, SpecError) as error:
-        raise click.UsageError(str(error), ctx) from None
+        raise click.UsageError(by_option(ctx.command, str(error)), ctx) from None
     except Deadlock as error:
-        click.echo(f"seed {config.seed}: deadlock: {error}", err=True)
-        sys.exit(1)
-    if json_file == "-":
-        click.echo(msgspec.json.encode(report))
-    else:
+        raise Broken(f"seed {config.seed}: deadlock: {error}") from None
+    if json_file is None or not json_file.is_stdout:
         print_report(report)
-    if json_file is not None and json_file != "-":
-        Path(json_file).write_bytes(msgspec.json.encode(report))
+    if json_file is not None:
+        json_file.write(msgspec.json.encode(report) + b"\n")
     if html_file is not None:
-        Path(html_file).write_text(page(report), encoding="utf-8")
+        html_file.write(page(report).encode())
+    for problem in report.problems[:20]:
+        click.echo(f"seed {report.config.seed}: {problem}", err=True)
     if report.problems:
-        for problem in report.problems[:20]:
-            click.echo(f"seed {report.config.seed}: {problem}", err=True)
-        sys.exit(1)
+        ctx.exit(BROKEN)
+    if report.is_broken_off:
+        ctx.exit(INTERRUPTED)
+
+
+def _simulate(config: SimConfig, timeline_file: Output | None) -> Report:
+    numbers = EngineNumbers()
+    with Progress() as progress:
+
+        def watch(phase: Phase, num_done: int, num_all: int, stats: EngineStats | None) -> None:
+            progress.show(_PHASES[phase], num_done, num_all, lambda: "" if stats is None else numbers(stats))
+
+        timeline = None if timeline_file is None else Timeline(timeline_file)
+        try:
+            return simulate(config, watch=watch, timeline=timeline)
+        finally:
+            if timeline is not None:
+                timeline.close()

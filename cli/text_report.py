@@ -5,11 +5,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from sims.describe import describe_config, name_of_phase, verdict
+from sims.describe import describe_config, describe_gain, name_of_phase, verdict
 from sims.report import Latency, Report
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _MOST_POINTS = 48
+_STYLES = {"good": "bold green", "partial": "bold yellow", "bad": "bold red"}
 
 
 def print_report(report: Report) -> None:
@@ -29,7 +30,8 @@ def _sections(report: Report) -> list[RenderableType]:
         (
             "requests",
             f"{requests.submitted:,} submitted: {requests.completed:,} completed, {requests.cancelled:,} cancelled, "
-            f"{requests.failed:,} failed, {requests.refused:,} refused",
+            f"{requests.failed:,} failed, {requests.refused:,} refused"
+            + (f"; {requests.never_submitted:,} never submitted" if requests.never_submitted else ""),
         ),
         (
             "tokens",
@@ -48,6 +50,7 @@ def _sections(report: Report) -> list[RenderableType]:
             if spec.drafted
             else "no drafts",
         ),
+        *([("  gain", describe_gain(report))] if report.baseline is not None else []),
         (
             "blocks",
             f"{blocks.total:,} of {blocks.block_tokens} tokens, at most {blocks.peak_held:,} held; "
@@ -80,12 +83,12 @@ def _sections(report: Report) -> list[RenderableType]:
     )
     for name, value in rows:
         facts.add_row(name, value)
-    is_good, sentence = verdict(report)
+    kind, sentence = verdict(report)
     return [
         Text(describe_config(report.config), style="bold cyan"),
         Padding(facts, (1, 0, 1, 0)),
         _latencies(report),
-        Padding(Text(sentence, style="bold green" if is_good else "bold red"), (1, 0, 0, 0)),
+        Padding(Text(sentence, style=_STYLES[kind]), (1, 0, 0, 0)),
     ]
 
 

@@ -52,6 +52,6 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def check_draft(self, field: str, speculative: SpecConfig) -> None:
         """Refuse drafts that a pass or a stream cannot hold whole: a round is one pass, and never shrunk."""
         if self.max_batch_tokens < 1 + speculative.k:
-            raise refuse(field, speculative, f"k < max_batch_tokens ({self.max_batch_tokens})")
+            raise refuse(f"{field}.k", speculative.k, f"less than max_batch_tokens ({self.max_batch_tokens})")
         if self.stream_tokens < 1 + speculative.k:
-            raise refuse(field, speculative, f"k < stream_tokens ({self.stream_tokens})")
+            raise refuse(f"{field}.k", speculative.k, f"less than stream_tokens ({self.stream_tokens})")

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 
-class Closed(msgspec.Struct, frozen=True, tag="closed"):
+class Closed(msgspec.Struct, frozen=True, tag="closed", forbid_unknown_fields=True):
     """A closed loop: always `concurrency` requests open; a new one comes the moment one ends."""
 
     concurrency: int = 256
@@ -15,7 +15,7 @@ class Closed(msgspec.Struct, frozen=True, tag="closed"):
         return f"always {self.concurrency} open"
 
 
-class Open(msgspec.Struct, frozen=True, tag="open"):
+class Open(msgspec.Struct, frozen=True, tag="open", forbid_unknown_fields=True):
     """An open loop: `rate` requests a second, whatever becomes of them.
 
     Gaps are gamma distributed with the coefficient of variation `burstiness`: 1 is a Poisson process, 0 a metronome,
@@ -38,7 +38,7 @@ class Open(msgspec.Struct, frozen=True, tag="open"):
         return f"{self.rate:g} a second ({kind})"
 
 
-class Recorded(msgspec.Struct, frozen=True, tag="recorded"):
+class Recorded(msgspec.Struct, frozen=True, tag="recorded", forbid_unknown_fields=True):
     """The times a trace was recorded at, divided by `speedup`."""
 
     speedup: float = 1.0

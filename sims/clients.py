@@ -2,6 +2,7 @@
 
 import asyncio
 from array import array
+from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
@@ -47,6 +48,8 @@ class Crowd:
         self.num_refused = 0
         self.first_refusal: str | None = None
         self.num_gone = 0
+        self._endings: Counter[FinishReason] = Counter()
+        self._ending: list[Stream] = []
         self.config = config
         self.engine = engine
         self.log = log
@@ -54,7 +57,10 @@ class Crowd:
         self._index_by_seq = array("q")
 
     async def come_and_go(self, clients: Iterable[Client]) -> None:
-        """Let every client come at its time, or, in a closed loop, as there is room; return when all have gone."""
+        """Let every client come at its time, or, in a closed loop, as there is room; return when all have gone.
+
+        If it is cancelled, those who are there leave, and no more come.
+        """
         loop = asyncio.get_running_loop()
         start_s = loop.time()
         arrivals = self.config.arrivals
@@ -67,23 +73,39 @@ class Crowd:
             self.num_gone += 1
             room.release()
 
-        async with asyncio.TaskGroup() as group:
-            for client in clients:
-                await room.acquire()
-                if client.at_s is not None:
-                    await asyncio.sleep(start_s + client.at_s - loop.time())
-                if self.engine.failure is not None:
-                    break
-                task = group.create_task(_Visit(self, client).visit(), name=client.request.id)
-                self._open[task] = None
-                task.add_done_callback(go)
-        for timer in vanishing:
-            timer.cancel()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for client in clients:
+                    await room.acquire()
+                    if client.at_s is not None:
+                        await asyncio.sleep(start_s + client.at_s - loop.time())
+                    if self.engine.failure is not None:
+                        break
+                    task = group.create_task(_Visit(self, client).visit(), name=client.request.id)
+                    self._open[task] = None
+                    task.add_done_callback(go)
+        finally:
+            for timer in vanishing:
+                timer.cancel()
+
+    def endings(self) -> Counter[FinishReason]:
+        """Count how the requests that were taken in have ended, as their clients' streams say."""
+        still = []
+        for stream in self._ending:
+            if stream.finish_reason is None:
+                still.append(stream)
+            else:
+                self._endings[stream.finish_reason] += 1
+        self._ending = still
+        return self._endings
 
     def submit(self, client: Client) -> Stream:
         """Submit a client's request."""
         stream = self.engine.submit(client.request)
         self._index_by_seq.append(client.index)
+        self._ending.append(stream)
+        if len(self._ending) > 2 * len(self._open):
+            self.endings()
         return stream
 
     def request_id(self, seq: int) -> str:

@@ -11,12 +11,15 @@ from sims.faults import Rates
 from sims.leaving import Leaving
 from sims.lengths import Lengths
 from sims.prompts import Prompts
-from spec import Rule
+from spec import Draft, Rule
 
 Clock = Literal["virtual", "wall"]
 
+MOST_REQUESTS = 10**7
+MOST_BLOCKS = 2**24
 
-class Fake(msgspec.Struct, frozen=True):
+
+class Fake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The fake target: `vocab` ids, logits of the last `order` tokens, spread over `[0, sharp)`."""
 
     vocab: int = 128
@@ -24,7 +27,7 @@ class Fake(msgspec.Struct, frozen=True):
     sharp: float = 100.0
 
 
-class Cost(msgspec.Struct, frozen=True):
+class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a forward pass takes in virtual time: `overhead_ms + per_token_us * tokens`."""
 
     overhead_ms: float = 5.0
@@ -35,13 +38,14 @@ class Cost(msgspec.Struct, frozen=True):
         return self.overhead_ms / 1e3 + self.per_token_us / 1e6 * num_tokens
 
 
-class SimConfig(msgspec.Struct, frozen=True, kw_only=True):
+class SimConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A simulation: the engine, its traffic and its clock. In virtual time, equal ones give equal reports.
 
     Requests come from `trace` or `replay` (paths), or are made up. `requests` bounds their number; None is all of a
     file's, 2,000 otherwise. Each request takes one of `temperatures`, one of `tenants` (they share no prefixes) and
     one of `priorities` levels. With `shuffle`, whatever is ready to run in virtual time runs in an order drawn from the
-    seed, not first in, first out. `compare` of the requests are held against the one-sequence loop afterwards.
+    seed, not first in, first out. `compare` of the requests are held against the one-sequence loop afterwards. With
+    `baseline` the same requests are run a second time without drafts, for the speed that these give.
     """
 
     seed: int = 0
@@ -62,6 +66,7 @@ class SimConfig(msgspec.Struct, frozen=True, kw_only=True):
     faults: Rates = Rates()
     cost: Cost = Cost()
     compare: int = 250
+    baseline: bool = False
     trace: str | None = None
     replay: str | None = None
 
@@ -75,19 +80,22 @@ class SimConfig(msgspec.Struct, frozen=True, kw_only=True):
         for field, share in shares.items():
             if not 0 <= share <= 1:
                 raise SimError(f"{field} is {share}: a share in [0, 1]")
-        at_least_one = {
-            "requests": 1 if self.requests is None else self.requests,
-            "vocab": self.target.vocab,
-            "order": self.target.order,
-            "tenants": self.tenants,
-            "priorities": self.priorities,
-            "num_shared": self.prompts.num_shared,
+        counts = {
+            "requests": (1 if self.requests is None else self.requests, MOST_REQUESTS),
+            "vocab": (self.target.vocab, 2**20),
+            "order": (self.target.order, 2**10),
+            "tenants": (self.tenants, 2**31),
+            "priorities": (self.priorities, MOST_REQUESTS),
+            "num_shared": (self.prompts.num_shared, MOST_REQUESTS),
+            "num_blocks": (self.engine.num_blocks, MOST_BLOCKS),
         }
+        if self.trace is None and self.replay is None:
+            counts["prompt_tokens"] = (self.prompt_tokens.low, self.engine.max_model_len)
         if isinstance(self.arrivals, Closed):
-            at_least_one["concurrency"] = self.arrivals.concurrency
-        for field, count in at_least_one.items():
-            if count < 1:
-                raise SimError(f"{field} is {count}: an integer >= 1")
+            counts["concurrency"] = (self.arrivals.concurrency, MOST_REQUESTS)
+        for field, (count, most) in counts.items():
+            if not 1 <= count <= most:
+                raise SimError(f"{field} is {count}: an integer in [1, {most}]")
         not_negative = {
             "seed": self.seed,
             "compare": self.compare,
@@ -115,6 +123,8 @@ class SimConfig(msgspec.Struct, frozen=True, kw_only=True):
             raise SimError(f"hang is {self.faults.hang}: passes hang in virtual time only, and with a pass_timeout_s")
         if self.trace is not None and self.replay is not None:
             raise SimError("trace and replay are both given: one source of requests")
+        if self.baseline and (self.clock == "wall" or self.engine.speculative.draft is Draft.NONE):
+            raise SimError("baseline is set: drafts are held against none, and in virtual time only")
         if self.shuffle and self.clock == "wall":
             raise SimError("shuffle is set: the order of events is drawn in virtual time only")
         if isinstance(self.arrivals, Recorded) and self.trace is None:

@@ -57,7 +57,7 @@ class Nth:
         return True
 
 
-class Rates(msgspec.Struct, frozen=True, kw_only=True):
+class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The share of opportunities at which each kind strikes: of passes, of messages taken, of blocks allocated."""
 
     raise_: float = msgspec.field(default=0.0, name="raise")

@@ -10,9 +10,15 @@ _MOST = 1024
 
 
 class Gauges:
-    """Samples an engine's gauges as steps settle: every one at first, fewer and fewer evenly spaced as more come."""
+    """Samples an engine's gauges as steps settle: every one at first, fewer and fewer evenly spaced as more come.
 
-    FIELDS = ("time_s", "free", "evictable", "held", "running", "waiting")
+    `emitted`, `drafted`, `accepted` (tokens) and `passes` count from the start.
+    """
+
+    FIELDS = (
+        *("time_s", "free", "evictable", "held", "running", "waiting"),
+        *("emitted", "drafted", "accepted", "passes"),
+    )
 
     def __init__(self, read: Callable[[], EngineStats]) -> None:
         self._read = read
@@ -34,8 +40,11 @@ class Gauges:
     def sample(self, time_s: float) -> None:
         """Take a sample now."""
         stats = self._read()
-        blocks = stats.blocks
-        row = (time_s, blocks.free, blocks.evictable, blocks.held, stats.num_running, stats.num_waiting)
+        blocks, counters = stats.blocks, stats.counters
+        row = (
+            *(time_s, blocks.free, blocks.evictable, blocks.held, stats.num_running, stats.num_waiting),
+            *(counters.num_emitted_tokens, counters.num_drafted, counters.num_accepted, counters.num_steps),
+        )
         for column, value in zip(self._columns.values(), row, strict=True):
             column.append(value)
 

@@ -27,7 +27,7 @@ class Leave(msgspec.Struct, frozen=True):
     fraction: float
 
 
-class Leaving(msgspec.Struct, frozen=True):
+class Leaving(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How many clients misbehave."""
 
     cancel_rate: float = 0.0

@@ -10,7 +10,7 @@ from sims.errors import SimError
 _ALLOWED = "N, LOW-HIGH (uniform) or lognormal:MEDIAN:SIGMA, in tokens >= 1"
 
 
-class Lengths(msgspec.Struct, frozen=True):
+class Lengths(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A distribution of token counts: always `low` where it equals `high`, uniform between them, or lognormal.
 
     Lognormal lengths have the median `low` and the standard deviation `sigma` of their logarithm; they are cut at

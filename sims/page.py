@@ -26,7 +26,7 @@ def page(report: Report) -> str:
 
 
 def _head(report: Report) -> str:
-    is_good, sentence = verdict(report)
+    kind, sentence = verdict(report)
     problems = "".join(f"<li>{escape(problem)}</li>" for problem in report.problems[:50])
     tiles = [
         (f"{report.requests.completed:,}", f"of {report.requests.submitted:,} requests completed"),
@@ -38,7 +38,7 @@ def _head(report: Report) -> str:
     ]
     return (
         f'<h1>Outrider simulation</h1><p class="note">{escape(describe_config(report.config))}</p>'
-        f'<div class="verdict {"good" if is_good else "bad"}">{escape(sentence)}'
+        f'<div class="verdict {kind}">{escape(sentence)}'
         f"{f'<ul>{problems}</ul>' if len(report.problems) > 1 else ''}</div>"
         '<div class="tiles">'
         + "".join(f'<div class="tile"><b>{value}</b><span>{label}</span></div>' for value, label in tiles)

@@ -8,7 +8,7 @@ _SPAN = (4, 17)  # tokens of a phrase, low inclusive, high exclusive
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
-class Prompts(msgspec.Struct, frozen=True):
+class Prompts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What made-up prompts look like.
 
     A prompt is written phrase by phrase, 4 to 16 tokens each: with probability `repetition` a phrase is copied from

@@ -1,6 +1,6 @@
 """What the clients saw against the one-sequence loop."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kvpool import blocks_for
 from models import FakeModel, FakeTarget, Model, RunnerTarget
@@ -11,19 +11,38 @@ from spec import Target, generate_stream
 _BLOCK_TOKENS = 16
 
 
-def differences(seen: Sequence[Seen], model: Model, config: EngineConfig) -> list[str]:
-    """Name each request whose client saw something else than the one-sequence loop gives for it.
+class Comparison:
+    """What was compared so far; a client that saw nothing is not."""
 
-    Of a completed request tokens, log-probabilities and the reason of its end are the same; of one whose client left,
-    what it saw is the beginning. The model is bound anew for each.
-    """
-    return [difference for one in seen if (difference := _difference(one, model, config)) is not None]
+    def __init__(self) -> None:
+        self.num_compared = 0
+        self.differences: list[str] = []
+        """Names each request whose client saw something else than the one-sequence loop gives for it."""
+
+    def go_on(
+        self, seen: Sequence[Seen], model: Model, config: EngineConfig, watch: Callable[..., None] | None
+    ) -> None:
+        """Compare what clients saw.
+
+        Of a completed request tokens, log-probabilities and the reason of its end are the same; of one whose client
+        left, what it saw is the beginning. The model is bound anew for each.
+        """
+        seen = [one for one in seen if one.tokens or _is_whole(one)]
+        for one in seen:
+            difference = _difference(one, model, config)
+            self.num_compared += 1
+            if difference is not None:
+                self.differences.append(difference)
+            if watch is not None:
+                watch(self.num_compared, len(seen), None)
+
+
+def _is_whole(seen: Seen) -> bool:
+    return seen.finish_reason in ("stop", "length")
 
 
 def _difference(seen: Seen, model: Model, config: EngineConfig) -> str | None:
-    is_whole = seen.finish_reason in ("stop", "length")
-    if not is_whole and not seen.tokens:
-        return None
+    is_whole = _is_whole(seen)
     request = seen.client.request
     num_positions = min(len(request.prompt) + request.max_tokens - 1, config.max_model_len, model.max_model_len)
     if isinstance(model, FakeModel):

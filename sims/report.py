@@ -12,8 +12,10 @@ _NUM_BINS = 48
 
 
 class Requests(msgspec.Struct, frozen=True):
-    """Requests by outcome: `submitted` is the sum of the others."""
+    """Requests, each in one bin: `submitted` is the sum of the next four, `total` that and `never_submitted`."""
 
+    total: int
+    """Of the whole workload."""
     submitted: int
     completed: int
     cancelled: int
@@ -22,6 +24,8 @@ class Requests(msgspec.Struct, frozen=True):
     stopped: int
     """Of those completed, the ones that a stop id ended; the others reached their length."""
     first_refusal: str | None
+    never_submitted: int
+    """The engine had given up, or the run was broken off, before their time came."""
 
 
 class Tokens(msgspec.Struct, frozen=True):
@@ -138,8 +142,20 @@ class Throughput(msgspec.Struct, frozen=True):
     requests_per_s: float
 
 
+class Baseline(msgspec.Struct, frozen=True):
+    """The same requests without drafts, in virtual time."""
+
+    tokens_per_s: float
+    virtual_s: float
+    speedup: float
+    """Tokens a second with drafts over those without; arrivals at times of their own bound both."""
+    ttft_p50_ms: float | None
+    tpot_p50_ms: float | None
+    e2e_p50_ms: float | None
+
+
 class Series(msgspec.Struct, frozen=True):
-    """Gauges over time, sampled evenly: one list entry per sample."""
+    """Gauges over time, sampled evenly: one list entry per sample. Tokens and passes are counted from the start."""
 
     time_s: list[float]
     free: list[float]
@@ -147,6 +163,10 @@ class Series(msgspec.Struct, frozen=True):
     held: list[float]
     running: list[float]
     waiting: list[float]
+    emitted: list[float]
+    drafted: list[float]
+    accepted: list[float]
+    passes: list[float]
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,10 +184,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     faults: dict[str, int]
     """How often each kind of planted fault struck."""
     throughput: Throughput
+    baseline: Baseline | None
+    """None where nothing was drafted, or nobody asked."""
     steps: int
     messages: int
     problems: list[str]
-    """What must not be: leaks, violations, differences, failures. Empty is success."""
+    """What must not be: leaks, violations, differences, failures, a run of which nothing completed."""
+    is_broken_off: bool
+    """Ended by Ctrl-C: every client left at that moment, and no more came."""
     wall_s: float
     virtual_s: float
     """Seconds of the simulation's own clock; in `--clock wall` those are real ones."""

@@ -3,25 +3,27 @@
 import asyncio
 import copy
 import time
-from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import anyio.to_thread
 import msgspec
 
-from actors import Engine, EngineStats
+from actors import Counters, Engine, EngineStats
 from actors.messages import Message, Step
 from kvpool import KvPoolError
-from scheduler import PassCost
+from scheduler import NO_DRAFTS, PassCost
 from sims.clients import Crowd
 from sims.clock import run
 from sims.config import SimConfig
 from sims.faults import ByRate, faulty_passes, plant
 from sims.gauges import Gauges
 from sims.log import MessageLog
-from sims.reference import differences
+from sims.reference import Comparison
 from sims.report import (
     Audit,
+    Baseline,
     Blocks,
     Cancels,
     Latencies,
@@ -39,6 +41,8 @@ from sims.workload import Workload
 
 T = TypeVar("T")
 
+Phase = Literal["requests", "comparison", "baseline"]
+
 _LATE_S = 1.0  # when a pass that hangs completes after all
 _MOST_LOOKS = 1000  # at an engine that should be coming to rest
 
@@ -46,8 +50,8 @@ _MOST_LOOKS = 1000  # at an engine that should be coming to rest
 class Watch(Protocol):
     """Follows a simulation as it goes."""
 
-    def __call__(self, num_gone: int, num_requests: int, stats: EngineStats) -> None:
-        """Look as a pass begins: clients that have gone, of how many, and the engine's numbers."""
+    def __call__(self, phase: Phase, num_done: int, num_all: int, stats: EngineStats | None) -> None:
+        """Look: how far a phase is, and the engine's numbers while one runs."""
 
 
 class _Run(NamedTuple):
@@ -59,26 +63,51 @@ class _Run(NamedTuple):
     series: Series
     problems: list[str]
     faults: dict[str, int]
+    is_broken_off: bool
 
 
 def simulate(config: SimConfig, *, watch: Watch | None = None, timeline: Timeline | None = None) -> Report:
-    """Run a simulation. `watch` is called at every pass; `timeline` is given all that happens.
+    """Run a simulation. `watch` is called as it goes; `timeline` is given all that happens.
 
+    SIGINT, where Python's own handler has it, breaks the run off: every client leaves, and the report is of what was.
     Raises SimError for a file that cannot be used.
     """
     started_s = time.perf_counter()
     workload = Workload(config)
     log = MessageLog(config.engine.num_blocks)
-    main = _run(config, workload, log, watch, timeline)
+    main = _run(config, workload, log, watch and partial(watch, "requests"), timeline)
     order = config.seed if config.shuffle else None
     outcome = run(main, order) if config.clock == "virtual" else asyncio.run(main)
-    different = differences(outcome.crowd.compared, workload.model(), config.engine)
-    report = _report(config, workload, log, outcome, different)
+    compared, without_drafts = Comparison(), None
+    if not outcome.is_broken_off:
+        try:
+            compared.go_on(
+                outcome.crowd.compared, workload.model(), config.engine, watch and partial(watch, "comparison")
+            )
+            if config.baseline:
+                without_drafts = _without_drafts(config, watch)
+        except KeyboardInterrupt:
+            outcome = outcome._replace(is_broken_off=True)
+    report = _report(config, workload, log, outcome, compared, without_drafts)
     return msgspec.structs.replace(report, wall_s=time.perf_counter() - started_s)
 
 
+def _without_drafts(config: SimConfig, watch: Watch | None) -> Report:
+    plain = msgspec.structs.replace(
+        config,
+        engine=msgspec.structs.replace(config.engine, speculative=NO_DRAFTS),
+        baseline=False,
+        compare=0,
+    )
+    told = None if watch is None else lambda _, *numbers: watch("baseline", *numbers)
+    report = simulate(plain, watch=told)
+    if report.is_broken_off:
+        raise KeyboardInterrupt
+    return report
+
+
 async def _run(
-    config: SimConfig, workload: Workload, log: MessageLog, watch: Watch | None, timeline: Timeline | None
+    config: SimConfig, workload: Workload, log: MessageLog, watch: Callable[..., None] | None, timeline: Timeline | None
 ) -> _Run:
     loop = asyncio.get_running_loop()
     started_s = loop.time()
@@ -107,7 +136,7 @@ async def _run(
                     watch(crowd.num_gone, workload.num_requests, engine.stats())
 
             log.listeners.append(look)
-        await crowd.come_and_go(workload)
+        is_broken_off = await _is_broken_off(crowd.come_and_go(workload))
         problems = await _come_to_rest(config, engine, crowd, log)
         virtual_s = loop.time() - started_s
         gauges.sample(loop.time())
@@ -122,7 +151,20 @@ async def _run(
         Series(**gauges.series()),
         problems,
         {str(kind): count for kind, count in agenda.struck.items()},
+        is_broken_off,
     )
+
+
+async def _is_broken_off(traffic: Coroutine[Any, Any, None]) -> bool:
+    """See the traffic to its end, or to the SIGINT at which the event loop cancels the task that waits for it."""
+    task = asyncio.current_task()
+    assert task is not None
+    try:
+        await traffic
+    except asyncio.CancelledError:
+        task.uncancel()
+        return True
+    return False
 
 
 async def _come_to_rest(config: SimConfig, engine: Engine, crowd: Crowd, log: MessageLog) -> list[str]:
@@ -165,25 +207,26 @@ class _Passes:
         return result
 
 
-def _report(config: SimConfig, workload: Workload, log: MessageLog, run: _Run, different: list[str]) -> Report:
+def _report(
+    config: SimConfig,
+    workload: Workload,
+    log: MessageLog,
+    run: _Run,
+    compared: Comparison,
+    without_drafts: Report | None,
+) -> Report:
     stats, counters, crowd = run.stats, run.stats.counters, run.crowd
-    num_completed = sum(counters.num_finished.values())
     num_accepted, num_drafted = counters.num_accepted, counters.num_drafted
     k = config.engine.speculative.k if num_drafted else 0
-    problems = [*run.problems, *different]
+    virtual_s = run.virtual_s
+    requests = _requests(workload, crowd)
+    problems = [*run.problems, *compared.differences, *_nothing_shown(requests, counters, run)]
     if stats.num_violations:
         problems.append(f"the conservation law was found broken {stats.num_violations} times")
-    virtual_s = run.virtual_s
+    if without_drafts is not None:
+        problems += [f"without drafts: {problem}" for problem in without_drafts.problems]
     return Report(
-        requests=Requests(
-            submitted=counters.num_submitted + crowd.num_refused,
-            completed=num_completed,
-            cancelled=counters.num_cancelled,
-            failed=counters.num_failed,
-            refused=crowd.num_refused,
-            stopped=counters.num_finished["stop"],
-            first_refusal=crowd.first_refusal,
-        ),
+        requests=requests,
         tokens=Tokens(
             prompt=counters.num_prompt_tokens,
             cached=counters.num_cached_tokens,
@@ -212,8 +255,8 @@ def _report(config: SimConfig, workload: Workload, log: MessageLog, run: _Run, d
         audit=Audit(
             checks=stats.num_checks,
             violations=stats.num_violations,
-            outputs_compared=len(crowd.compared),
-            outputs_different=len(different),
+            outputs_compared=compared.num_compared,
+            outputs_different=len(compared.differences),
         ),
         preemptions=counters.num_preemptions,
         restarts=counters.num_restarts,
@@ -227,15 +270,61 @@ def _report(config: SimConfig, workload: Workload, log: MessageLog, run: _Run, d
         faults=run.faults,
         throughput=Throughput(
             tokens_per_s=counters.num_emitted_tokens / virtual_s if virtual_s else 0.0,
-            requests_per_s=num_completed / virtual_s if virtual_s else 0.0,
+            requests_per_s=requests.completed / virtual_s if virtual_s else 0.0,
         ),
+        baseline=None
+        if without_drafts is None
+        else _baseline(counters.num_emitted_tokens / virtual_s if virtual_s else 0.0, without_drafts),
         steps=counters.num_steps,
         messages=log.num_messages,
         problems=problems,
+        is_broken_off=run.is_broken_off,
         wall_s=0.0,
         virtual_s=virtual_s,
         digest=log.digest,
         source=workload.source,
         config=config,
         series=run.series,
+    )
+
+
+def _requests(workload: Workload, crowd: Crowd) -> Requests:
+    endings = crowd.endings()
+    submitted = endings.total() + crowd.num_refused
+    return Requests(
+        total=workload.num_requests,
+        submitted=submitted,
+        completed=endings["stop"] + endings["length"],
+        cancelled=endings["cancelled"],
+        failed=endings["error"],
+        refused=crowd.num_refused,
+        stopped=endings["stop"],
+        first_refusal=crowd.first_refusal,
+        never_submitted=workload.num_requests - submitted,
+    )
+
+
+def _nothing_shown(requests: Requests, counters: Counters, run: _Run) -> Iterator[str]:
+    """Say what keeps a run in which no law was broken from being a success."""
+    if (
+        requests.completed
+        or run.is_broken_off
+        or (requests.cancelled == requests.total and counters.num_emitted_tokens)
+    ):
+        return
+    others = ("refused", "failed", "cancelled", "never_submitted")
+    bins = ", ".join(f"{getattr(requests, b):,} {b.replace('_', ' ')}" for b in others if getattr(requests, b))
+    reason = f"; the first was refused because {requests.first_refusal}" if requests.first_refusal else ""
+    yield f"nothing was shown: none of {requests.total:,} requests completed ({bins}){reason}"
+
+
+def _baseline(tokens_per_s: float, plain: Report) -> Baseline:
+    latency, plain_per_s = plain.latency_ms, plain.throughput.tokens_per_s
+    return Baseline(
+        tokens_per_s=plain_per_s,
+        virtual_s=plain.virtual_s,
+        speedup=tokens_per_s / plain_per_s if plain_per_s else 0.0,
+        ttft_p50_ms=latency.ttft.p50,
+        tpot_p50_ms=latency.tpot.p50,
+        e2e_p50_ms=latency.e2e.p50,
     )

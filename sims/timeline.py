@@ -1,7 +1,7 @@
 """A timeline in Chrome's trace event format, for Perfetto: a row per sequence, one for the engine, and counters."""
 
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import Any, Protocol
 
 import msgspec
 
@@ -11,6 +11,13 @@ from actors.messages import Admit, Admitted, Cancel, Feed, Message, Outcome, Set
 _ENGINE, _SEQUENCES = 1, 2  # Chrome's processes: groups of rows
 _MARK_SHARE = 0.03  # of a pass: how wide stages are drawn that no message times
 _MOST_MARK_US = 200.0
+
+
+class Sink(Protocol):
+    """Where a timeline goes."""
+
+    def write(self, data: bytes, /) -> object:
+        """Write on."""
 
 
 class Timeline:
@@ -23,7 +30,7 @@ class Timeline:
         Step handed over                           StepDone handed back
     """
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: Sink) -> None:
         self.read: Callable[[], EngineStats] | None = None
         """Reads the engine's gauges for the counters."""
         self._file = file

@@ -145,6 +145,7 @@ class Workload:
             return prompt, len(completion) + 1, (self._recording.eos,)
         if self._trace is None:
             num_prompt, num_output = config.prompt_tokens.draw(rng), config.output_tokens.draw(rng)
+            num_prompt = min(num_prompt, config.engine.max_model_len + 1)  # refused, however much longer
             return config.prompts.draw(rng, num_prompt, vocab, config.seed), num_output, (0,)
         row = self._trace.rows[index]
         if self._trace.hash_block:

@@ -1,5 +1,7 @@
 import asyncio
 import json
+import signal
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -7,6 +9,7 @@ from click.testing import CliRunner
 
 from actors.scheduling import SchedulerActor
 from cli.main import main
+from cli.progress import Progress
 from models import FakeModel
 
 SMALL = [
@@ -25,7 +28,8 @@ def test_the_text_report_tells_the_outcome():
     for word in ("40 submitted", "completed", "cancelled", "TTFT", "TPOT", "ITL", "evictable", "preemptions"):
         assert word in result.output
     assert "Every block is back" in result.output
-    assert "20 outputs compared, 0 different" in " ".join(result.output.split())
+    assert "15 outputs compared, 0 different" in " ".join(result.output.split())  # the other 5 left before any token
+    assert "times the tokens/s of the same requests without drafts" in " ".join(result.output.split())
 
 
 def test_json_to_standard_output_is_the_report_alone_and_the_same_each_time():
@@ -85,13 +89,23 @@ def test_a_deadlock_is_told_with_its_seed(monkeypatch):
         (["--k", "17"], ["--k", "1<=x<=16"]),
         (["--cancel-rate", "1.5"], ["--cancel-rate", "0<=x<=1"]),
         (["--prompt-tokens", "many"], ["--prompt-tokens", "'many'", "LOW-HIGH"]),
-        (["--blocks", "0"], ["--blocks", "x>=1"]),
+        (["--blocks", "0"], ["--blocks", "1<=x<="]),
+        (["--blocks", "99999999999"], ["--blocks", "1<=x<=16777216"]),
+        (["--requests", "99999999999"], ["--requests", "1<=x<=10000000"]),
+        (["--temperature", "nan"], ["--temperature", "nan is not a finite number"]),
+        (["--rate", "inf", "--arrivals", "poisson"], ["--rate", "inf is not a finite number"]),
+        (["--prompt-tokens", "99999999999"], ["--prompt-tokens is 99999999999", "[1, 8192]"]),
+        (["--clock", "wall", "--shuffle"], ["--shuffle", "--clock virtual"]),
+        (["--fault-hang", "0.1"], ["--fault-hang is 0.1", "--pass-timeout-ms"]),
         (["--clock", "sundial"], ["virtual", "wall"]),
-        (["--batch-tokens", "4", "--k", "4"], ["max_batch_tokens (4)"]),
-        (["--overhead-ms", "0", "--per-token-us", "0"], ["overhead_ms and per_token_us", "> 0"]),
+        (["--batch-tokens", "4", "--k", "4"], ["--k is 4: less than --batch-tokens (4)"]),
+        (["--overhead-ms", "0", "--per-token-us", "0"], ["--overhead-ms and --per-token-us is 0", "> 0"]),
         (["--trace", "/nowhere.jsonl"], ["--trace", "does not exist"]),
         (["--arrivals", "trace"], ["only a trace has times"]),
         (["--json", "/nowhere/r.json"], ["--json", "'/nowhere' does not exist"]),
+        (["--json", "/dev/full"], ["--json", "/dev/full: No space left on device"]),
+        (["--report", "/"], ["--report", "/: Is a directory"]),
+        (["--config", __file__], ["--config", "neither a report"]),
     ],
 )
 def test_wrong_values_are_refused_with_what_is_allowed(args, said):
@@ -184,3 +198,121 @@ def test_the_report_is_read_back_from_its_json(tmp_path):
     path = tmp_path / "r.json"
     run("--json", str(path))
     assert msgspec.json.decode(path.read_bytes(), type=Report).config.requests == 40
+
+
+def test_what_a_report_was_made_with_is_run_again(tmp_path):
+    path, again = tmp_path / "r.json", tmp_path / "again.json"
+    odd = [*SMALL, "--draft", "ngram", "--k", "3", "--temperature", "0.4", "--arrivals", "gamma", "--rate", "400"]
+    odd = [part for i, part in enumerate(odd) if i not in (3, 4)]
+    odd += ["--slow-rate", "0.2", "--vanish-at", "0.1", "--pass-timeout-ms", "900", "--fault-raise", "0.01"]
+    CliRunner().invoke(main, [*odd, "--max-waiting", "30", "--no-prefix-cache", "--json", str(path)])
+    first = json.loads(path.read_text())
+    assert CliRunner().invoke(main, ["sim", "--config", str(path), "--json", str(again)]).stderr == ""
+    second = json.loads(again.read_text())
+    assert second["config"] == first["config"]
+    assert second["digest"] == first["digest"]
+    path.write_text(json.dumps(first["config"]))
+    changed = CliRunner().invoke(main, ["sim", "--config", str(path), "--seed", "4", "--draft", "none", "--json", "-"])
+    told = json.loads(changed.stdout)
+    wanted = first["config"] | {"seed": 4, "baseline": False}
+    wanted["engine"]["speculative"] |= {"draft": "none", "k": 1}
+    assert told["config"] == wanted
+
+
+def test_an_unknown_key_of_a_configuration_is_refused(tmp_path):
+    path = tmp_path / "c.json"
+    path.write_text('{"seed": 1, "sede": 2}')
+    result = CliRunner().invoke(main, ["sim", "--config", str(path)])
+    assert result.exit_code == 2
+    assert "sede" in result.output
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "said"),
+    [
+        ([], 0, "Every block is back"),
+        (
+            ["--blocks", "1", "--output-tokens", "20"],
+            1,
+            "nothing was shown: none of 40 requests completed (40 refused)",
+        ),
+        (["--fault-die-scheduler", "0.02", "--max-restarts", "1000"], 0, "failed under the planted faults"),
+        (["--fault-die-scheduler", "0.5", "--max-restarts", "2"], 1, "the engine gave up"),
+        (["--max-waiting", "0", "--max-running", "4"], 0, "were refused"),
+        (["--compare", "0"], 0, "no outputs were compared"),
+    ],
+)
+def test_the_verdict_says_what_was_shown_and_what_was_not(args, status, said, tmp_path):
+    path = tmp_path / "r.json"
+    result = run(*args, "--json", str(path))
+    assert said in " ".join(result.stdout.split())
+    assert result.exit_code == status
+    report = json.loads(path.read_text())
+    assert (report["problems"] == []) == (status == 0)
+    bins = report["requests"]
+    assert bins["total"] == 40 == bins["submitted"] + bins["never_submitted"]
+    assert bins["submitted"] == sum(bins[name] for name in ("completed", "cancelled", "failed", "refused"))
+
+
+def test_no_baseline_unless_there_is_something_to_gain():
+    assert json.loads(run("--json", "-", "--draft", "none").stdout)["baseline"] is None
+    assert json.loads(run("--json", "-", "--no-baseline").stdout)["baseline"] is None
+    report = json.loads(run("--json", "-").stdout)
+    plain = json.loads(run("--json", "-", "--draft", "none").stdout)
+    baseline = report["baseline"]
+    assert baseline["tokens_per_s"] == plain["throughput"]["tokens_per_s"]
+    assert baseline["speedup"] == pytest.approx(report["throughput"]["tokens_per_s"] / baseline["tokens_per_s"])
+    refused = run("--draft", "none", "--baseline")
+    assert "--baseline has no effect here" in refused.output
+
+
+def test_recordings_are_not_left_unless_asked(tmp_path):
+    path = tmp_path / "r.jsonl"
+    path.write_text("\n".join(json.dumps({"prompt": f"a b c {i}", "completion": "d e f g"}) for i in range(30)))
+    command = ["sim", "--replay", str(path), "--json", "-"]
+    assert json.loads(CliRunner().invoke(main, command).stdout)["requests"]["completed"] == 30
+    asked = CliRunner().invoke(main, [*command, "--cancel-rate", "0.5"]).stdout
+    assert json.loads(asked)["requests"]["cancelled"] > 5
+
+
+@pytest.mark.parametrize("phase", ["requests", "outputs compared", "requests without drafts"])
+def test_ctrl_c_gives_the_report_of_what_was(monkeypatch, tmp_path, phase):
+    path = tmp_path / "r.json"
+    num_shown = 0
+
+    def show(self, what, *args):
+        nonlocal num_shown
+        num_shown += what == phase
+        if num_shown == 10 and what == phase:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Progress, "show", show)
+    result = run("--json", str(path))
+    assert result.exit_code == 130, result.output
+    report = json.loads(path.read_text())
+    assert report["is_broken_off"]
+    assert report["blocks"]["held"] == 0
+    assert report["problems"] == []
+    assert "Broken off by Ctrl-C" in result.stdout
+    assert report["audit"]["outputs_compared"] == {"requests": 0, "outputs compared": 10}.get(phase, 15)
+    assert (report["requests"]["never_submitted"] > 0) == (phase == "requests")
+    assert report["baseline"] is None
+
+
+def test_an_output_that_was_there_stays_until_there_is_a_new_one(tmp_path, monkeypatch):
+    path, new = tmp_path / "r.json", tmp_path / "new.json"
+    path.write_text("what was")
+    assert run("--json", str(path), "--k", "17").exit_code == 2
+    assert run("--report", str(new), "--draft", "none", "--k", "3").exit_code == 2
+    assert path.read_text() == "what was"
+    assert not new.exists()
+
+
+def test_a_fault_of_our_own_leaves_its_traceback_in_a_file(monkeypatch):
+    monkeypatch.setattr("cli.sim.simulate", lambda *_args, **_options: 1 / 0)
+    result = run()
+    assert result.exit_code == 1
+    assert "Traceback" not in result.output
+    name = result.output.split("its traceback is in ")[1].split(")")[0]
+    assert "ZeroDivisionError" in Path(name).read_text()
+    Path(name).unlink()

@@ -8,7 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from sims.describe import verdict
 from sims.leaving import Leaving
+from sims.lengths import Lengths
 from sims.page import page
 from sims.plots import areas, histogram
 from sims.report import Latency, Report
@@ -132,8 +134,10 @@ def test_the_page_stands_alone_and_explains_each_plot(report):
 
 def test_the_page_of_an_empty_run_and_of_a_failed_one(report):
     engine = msgspec.structs.replace(ENGINE, speculative=SpecConfig.parse("none", 1), max_model_len=1)
-    empty = simulate(small(engine=engine, requests=1, leaving=Leaving(cancel_rate=1.0)))
+    one = Lengths.parse("1")
+    empty = simulate(small(engine=engine, requests=1, prompt_tokens=one, leaving=Leaving(vanish_at_s=(0.0,))))
     assert empty.tokens.emitted == 0
+    assert verdict(empty).kind == "bad"
     assert "Nothing was measured" in page(empty)
     failed = msgspec.structs.replace(report, problems=["request r000001 <b>", "2"])
     assert "FAILED, seed 7: request r000001 &lt;b&gt; (and 1 more)" in page(failed)

@@ -19,6 +19,7 @@ from tests.sims.small import ENGINE, comparable, small
 def accounts_add_up(report):
     requests, blocks = report.requests, report.blocks
     assert report.problems == []
+    assert requests.total == requests.submitted + requests.never_submitted
     assert requests.submitted == requests.completed + requests.cancelled + requests.failed + requests.refused
     assert blocks.free + blocks.evictable + blocks.held == blocks.total
     assert blocks.leaked == blocks.held == 0
@@ -40,7 +41,7 @@ def test_the_same_seed_is_the_same_run_byte_for_byte():
 def test_another_order_of_events_is_another_run_with_the_same_texts():
     fifo, shuffled = simulate(small()), simulate(small(shuffle=True))
     accounts_add_up(shuffled)
-    assert shuffled.audit.outputs_compared == 60
+    assert shuffled.audit.outputs_compared > 45  # of those that got to see anything
     assert shuffled.digest != fifo.digest
     assert comparable(shuffled) == comparable(simulate(small(shuffle=True)))
 
@@ -48,7 +49,8 @@ def test_another_order_of_events_is_another_run_with_the_same_texts():
 def test_every_block_is_back_and_every_output_is_the_references():
     report = simulate(small())
     accounts_add_up(report)
-    assert report.requests.submitted == report.audit.outputs_compared == 60
+    assert report.requests.submitted == 60
+    assert 45 < report.audit.outputs_compared <= 60  # the others left before they saw anything
     assert report.requests.cancelled > 5
     assert report.spec.accepted > 0
     assert report.tokens.cached > 0
@@ -79,6 +81,11 @@ def test_each_way_of_leaving_at_each_point(monkeypatch, point, way):
     """All clients leave like this; wherever the sequence was, nothing stays held."""
     monkeypatch.setattr(Leaving, "draw", lambda self, rng, max_tokens: Leave(point, way, 3, 0.4))
     report = simulate(small(requests=24, output_tokens=Lengths.parse("12-24")))
+    if report.tokens.emitted == 0:
+        (problem,) = report.problems
+        assert problem == "nothing was shown: none of 24 requests completed (24 cancelled)"
+        assert report.audit.outputs_compared == 0
+        report.problems.clear()
     accounts_add_up(report)
     by_phase = report.cancel.by_phase
     assert sum(by_phase.values()) == report.requests.cancelled
