@@ -6,8 +6,10 @@ Suffix decoding after Oliaro et al. 2024: the longest matches are trusted deepes
 import heapq
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
+from spec.config import SpecConfig
+from spec.shapes import BestFirst
 from spec.suffix_index import SuffixIndex
 
 
@@ -38,6 +40,13 @@ class SuffixRules(NamedTuple):
     min_prob: float = 0.1
     is_tree: bool = False
 
+    @classmethod
+    def of(cls, cfg: SpecConfig) -> Self:
+        """Read the fields that are for suffix drafts."""
+        is_tree = isinstance(cfg.shape, BestFirst)
+        min_prob = cfg.shape.min_prob if isinstance(cfg.shape, BestFirst) else cfg.min_prob
+        return cls(cfg.max_depth, cfg.factor, min_prob, is_tree)
+
 
 class SuffixDrafts:
     """Drafts for one context: from its own index, and from one of finished requests.
@@ -48,12 +57,16 @@ class SuffixDrafts:
 
     __slots__ = ("_most_nodes", "_own", "_rules")
 
-    def __init__(self, rules: SuffixRules, own: SuffixIndex) -> None:
+    def __init__(self, rules: SuffixRules) -> None:
         self._rules = rules
-        self._own = own
+        self._own = SuffixIndex(rules.max_depth)
         self._most_nodes = [math.floor(rules.factor * m) for m in range(rules.max_depth)]
 
-    def propose(self, num_nodes: int, room: int, finished: SuffixIndex | None = None) -> SuffixDraft | None:
+    def append(self, tokens: Sequence[int]) -> None:
+        """Add tokens to the context."""
+        self._own.append(tokens)
+
+    def draft(self, num_nodes: int, room: int, finished: SuffixIndex | None = None) -> SuffixDraft | None:
         """Draft at most `num_nodes` tokens, none deeper than `room`; None where no draft is worth it.
 
         Of all matches, and of the context against the finished requests, it is the draft with the highest score; ties
@@ -72,7 +85,8 @@ class SuffixDrafts:
         if finished is not None:
             state, num_matched = finished.match(own.text[-longest:])
             for shorter in finished.suffixes_of(state):
-                self._add_matches(matches, finished, shorter, num_matched, limit, 1.0, is_own=False)
+                if finished.count[shorter]:  # not so at the end of a text that is still being taken in
+                    self._add_matches(matches, finished, shorter, num_matched, limit, 1.0, is_own=False)
         matches.sort(reverse=True)
         best: SuffixDraft | None = None
         for reach, match_len, is_own, state in matches:

@@ -194,7 +194,10 @@ class SuffixIndex:
             self._first_token.frombytes(blank)
 
     def _split(self, state: int, token: int, whole: int) -> int:
-        """Part from a class the strings that `state` leads to by a token, and their suffixes: these end once more."""
+        """Part from a class the strings that `state` leads to by a token, and their suffixes: these end once more.
+
+        They are then the most frequent successors that they were: `append` has them compared again.
+        """
         link, best, more, leaders = self.link, self.best, self._more, self._leaders
         part = self.num_states
         self.num_states = part + 1
@@ -216,8 +219,6 @@ class SuffixIndex:
                 self.successor[state] = part
             else:
                 more[state][token] = part
-            if best[state] == whole:
-                best[state] = part
             if state in leaders:
                 leaders[state] = [part if leader == whole else leader for leader in leaders[state]]
             state = link[state]

@@ -57,17 +57,13 @@ MUTANTS = [
         "ngram_index.py",
         ("drafter",),
         {
-            "forget the drafted tokens while drafting, in the index": (
-                "for at in range(start, len(tail)):",
-                "for at in range(start, start):",
+            "draft after the longest gram, follower or none": (
+                "while state and not best[state]:",
+                "while False:",
             ),
-            "let the draft's own followers outweigh the context's": (
-                "times[token] += index.count[followed] if followed else 0",
-                "times[token] += 0 if followed else 0",
-            ),
-            "leave the counts of a proposal in the index": (
-                "            index.count[state] -= 1\n",
-                "            pass\n",
+            "let grams grow past n": (
+                "index.advance(state, num_matched, token, self._longest)",
+                "index.advance(state, num_matched, token, self._longest + 1)",
             ),
         },
     ),
@@ -78,10 +74,6 @@ MUTANTS = [
             "give ties among followers to the later one": (
                 "count[found] + 1 == count[leader] and token < text[first[leader]]",
                 "count[found] + 1 == count[leader]",
-            ),
-            "split a class without telling the best successor": (
-                "            if best[state] == whole:\n                best[state] = part\n",
-                "",
             ),
             "split a class without telling the leaders": (
                 "            if state in leaders:\n                leaders[state] = [part",
@@ -107,6 +99,10 @@ MUTANTS = [
         "suffix.py",
         ("suffix",),
         {
+            "draft from what is not counted yet": (
+                "                if finished.count[shorter]:",
+                "                if shorter:",
+            ),
             "leave the occurrence at the end out of the count": (
                 "the draft is made\n            count[state] += 1\n",
                 "the draft is made\n            count[state] += 0\n",
@@ -133,6 +129,37 @@ MUTANTS = [
                 "if not state or count[state] / total <= min_prob:",
             ),
             "value nodes by their parent": ("[n / total for n in counts]", "[n / max(counts) for n in counts]"),
+        },
+    ),
+    *mistakes(
+        "finished.py",
+        ("suffix",),
+        {
+            "mix the texts of all salts": (
+                "texts = self._by_salt.get(salt)",
+                "texts = next(iter(self._by_salt.values()), None)",
+            ),
+            "let the heir start empty": (
+                "(self.current, self._heir) if is_half_full",
+                "(self.current,) if is_half_full",
+            ),
+            "never pass on to the heir": (
+                "> self._most_tokens:\n            self.current",
+                "> 1e9:\n            self.current",
+            ),
+            "keep every salt": ("while len(self._by_salt) > 1 and", "while False and"),
+            "take in more than was asked": ("self._num_taken + num_tokens]", "self._num_taken + 99]"),
+            "let a text run into the next": ("                texts.end()\n", ""),
+        },
+    ),
+    *mistakes(
+        "drafter.py",
+        ("suffix",),
+        {
+            "draft from the requests of another salt": (
+                "self._finished.index(self._salt)",
+                "self._finished.index(None)",
+            ),
         },
     ),
     *mistakes(

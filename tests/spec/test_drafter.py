@@ -7,11 +7,28 @@ from hypothesis import strategies as st
 from spec import Drafter, SpecConfig, SpecError, prompt_lookup, propose
 from spec.lookup_index import GramIndex, LongGramIndex
 
-configs = st.builds(
-    lambda draft, min_ngram, more: SpecConfig(draft, 8, max_ngram=min_ngram + more, min_ngram=min_ngram),
-    st.sampled_from(["none", "ngram", "prompt_lookup"]),
-    st.integers(1, 2),
-    st.sampled_from([0, 1, 2, 4, 9]),
+configs = st.one_of(
+    st.builds(
+        lambda draft, min_ngram, more: SpecConfig(draft, 8, max_ngram=min_ngram + more, min_ngram=min_ngram),
+        st.sampled_from(["none", "ngram", "prompt_lookup"]),
+        st.integers(1, 2),
+        st.sampled_from([0, 1, 2, 4, 9]),
+    ),
+    st.builds(
+        lambda min_ngram, more: SpecConfig(
+            "prompt_lookup", 8, max_ngram=min_ngram + more, min_ngram=min_ngram, occurrence="earliest"
+        ),
+        st.integers(1, 2),
+        st.sampled_from([0, 2, 9]),
+    ),
+    st.builds(
+        lambda max_depth, factor, min_prob: SpecConfig(
+            "suffix", 8, max_depth=max_depth, factor=factor, min_prob=min_prob
+        ),
+        st.integers(2, 9),
+        st.sampled_from([0.5, 1.0, 2.5]),
+        st.sampled_from([0.0, 0.1, 0.5]),
+    ),
 )
 
 
@@ -96,7 +113,7 @@ def test_proposing_leaves_no_trace(cfg, tokens, asked):
         assert talkative.propose(8) == quiet.propose(8) == propose(cfg, tokens, 8)
 
 
-@pytest.mark.parametrize("draft", ["none", "ngram", "prompt_lookup"])
+@pytest.mark.parametrize("draft", ["none", "ngram", "prompt_lookup", "suffix"])
 @pytest.mark.parametrize("bad", [2**31, -(2**31) - 1, "a", 1.5])
 def test_what_is_no_token_id_is_refused_and_nothing_is_added(draft, bad):
     drafter = Drafter(SpecConfig.parse(draft, 4), [1, 2, 1, 2])
@@ -107,9 +124,8 @@ def test_what_is_no_token_id_is_refused_and_nothing_is_added(draft, bad):
 
 
 @pytest.mark.parametrize("extreme", [2**31 - 1, -(2**31), -1, 0])
-@pytest.mark.parametrize("draft", ["ngram", "prompt_lookup"])
+@pytest.mark.parametrize("draft", ["ngram", "prompt_lookup", "suffix"])
 def test_every_32_bit_id_is_a_token(draft, extreme):
-    for max_ngram in (3, 9):
-        cfg = SpecConfig(draft, 4, max_ngram=max_ngram)
+    for cfg in (SpecConfig(draft, 4), SpecConfig(draft, 4, max_ngram=3 if draft == "suffix" else 9)):
         ctx = [extreme, 5, extreme, 7, extreme, 5, extreme]
         assert Drafter(cfg, ctx).propose(4) == propose(cfg, ctx, 4) != []

@@ -1,15 +1,19 @@
 """Suffix drafts from the index are those of plain counting, and the index counts what is there."""
 
+from collections import Counter
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spec import BestFirst, Drafter, DraftTree, SpecConfig, SpecError
 from spec.drafts import prompt_lookup, suffix_draft
+from spec.finished import FinishedRequests
 from spec.lookup_index import GramIndex, LongGramIndex
 from spec.suffix import SuffixDrafts, SuffixRules
 from spec.suffix_index import MAX_LEADERS, SuffixIndex
+from spec.tree import NO_DRAFT
 from tests.spec.vectors import each
 
 NO_BOUND = 10**6
@@ -24,9 +28,9 @@ def index_of(*texts, depth=24):
 
 
 def draft_of(ctx, finished, num_nodes, rules, room):
-    own = SuffixIndex(rules.max_depth)
-    own.append(ctx)
-    return SuffixDrafts(rules, own).propose(num_nodes, room, index_of(*finished, depth=rules.max_depth))
+    drafts = SuffixDrafts(rules)
+    drafts.append(ctx)
+    return drafts.draft(num_nodes, room, index_of(*finished, depth=rules.max_depth))
 
 
 def plain(draft):
@@ -92,13 +96,12 @@ def test_drafts_are_those_of_plain_counting(data, vocab, rules, num_nodes, room)
     """After any history of appends and proposals, which leave no trace."""
     finished = data.draw(st.lists(texts_of(vocab), max_size=3))
     of_finished = index_of(*finished, depth=rules.max_depth)
-    own, ctx = SuffixIndex(rules.max_depth), []
-    drafts = SuffixDrafts(rules, own)
+    drafts, ctx = SuffixDrafts(rules), []
     for piece in data.draw(st.lists(texts_of(vocab), min_size=1, max_size=3)):
-        own.append(piece)
+        drafts.append(piece)
         ctx += piece
         for known, index in (([], None), (finished, of_finished)):
-            assert plain(drafts.propose(num_nodes, room, index)) == plain(
+            assert plain(drafts.draft(num_nodes, room, index)) == plain(
                 suffix_draft(ctx, known, num_nodes, rules, room)
             )
 
@@ -135,28 +138,113 @@ def test_what_the_index_says_of_a_string(data, vocab, depth):
 
 
 def test_a_token_with_very_many_followers_keeps_the_best_in_order():
-    """More followers than are kept, overtaking one another, some of which are split off as they are."""
+    """More followers than are kept, that overtake one another and part from longer strings they had been one with."""
     text = []
-    for times in range(4):
+    for times in range(5):
         for token in range(1, 130):
             if (token * 7 + times) % 5 < 3 or times == 0:
-                text += [0, token] + [200 + token] * (token % 3 == 0)
+                text += [300 + (token * 3 + times) % 4, 0, token] + [200 + token] * (token % 3 == 0)
     index = SuffixIndex(3)
     for i in range(0, len(text), 7):
         index.append(text[i : i + 7])
     index.end_text()
-    state, _ = index.match([0])
-    counts = {}
-    for before, token in pairwise(text):
-        if before == 0:
-            counts[token] = counts.get(token, 0) + 1
-    order = sorted(counts, key=lambda token: (-counts[token], token))
+    counts = Counter(pairwise(text))
+    order = sorted((after for before, after in counts if before == 0), key=lambda after: (-counts[0, after], after))
     assert len(order) > MAX_LEADERS
+    state, _ = index.match([0])
     assert [index.token_of(after) for after in index.followers(state)] == order[:MAX_LEADERS]
 
 
 def test_a_text_that_repeats_itself_needs_no_more_states():
-    """Two states a token at most, whatever the lengths that are asked for."""
+    """Two states a token at most, and no more steps to add one than the longest that is asked for."""
     for text in ([0] * 500, [i % 7 for i in range(500)], [i * i % 11 for i in range(500)], list(range(500)) * 2):
         for depth in (2, 60):
             assert index_of(text, depth=depth).num_states <= 2 * len(text)
+            index = SuffixIndex(depth)
+            index.append(text)
+            assert len(list(index.suffixes())) <= depth
+
+
+def test_a_drafter_looks_at_finished_requests_of_its_salt():
+    cfg = SpecConfig("suffix", shape=BestFirst(8, min_prob=0.25), factor=2.0)
+    finished = FinishedRequests()
+    texts = {None: [[1, 2, 3, 4, 5], [1, 2, 3, 6, 7]], "a": [[1, 2, 9, 9]]}
+    for salt, of_salt in texts.items():
+        for text in of_salt:
+            finished.add(salt, text)
+    ctx = [8, 1, 2, 3]
+    for is_taken_in in (False, True):
+        if is_taken_in:
+            finished.take_in(100)
+        for salt in (None, "a", "b"):
+            drafted = Drafter(cfg, ctx, finished, salt).draft(8, 2)
+            expected = suffix_draft(ctx, texts.get(salt, []) if is_taken_in else [], 8, SuffixRules.of(cfg), 2)
+            if expected is None:
+                assert (drafted.tree, drafted.values) == (NO_DRAFT, [])
+            else:
+                assert (list(drafted.tree.tokens), list(drafted.tree.parents)) == expected[:2]
+                assert (drafted.draft_probs, drafted.values) == (None, expected.values)
+    assert Drafter(cfg, ctx, finished).draft(8, 2).tree == DraftTree([4, 6, 5, 7], [-1, -1, 0, 1])
+
+
+def test_drafts_of_a_drafter_keep_to_nodes_and_depth():
+    cfg = SpecConfig("suffix", shape=BestFirst(8, min_prob=0.0), factor=3.0)
+    drafter = Drafter(cfg, [1, 2, 3, 1, 2, 4, 1, 2, 5, 1, 2])
+    for num_nodes, depth in [(8, 1), (2, 8), (3, 2), (0, 3), (3, 0), (-1, -1)]:
+        tree = drafter.draft(num_nodes, depth).tree
+        assert len(tree) <= max(num_nodes, 0)
+        assert max(tree.depths, default=0) <= max(depth, 0)
+        assert (drafter.strength > 0) == (len(tree) > 0)
+    lookup = Drafter(SpecConfig("prompt_lookup", 4), [1, 2, 3, 1, 2])
+    assert lookup.draft(4, 2).tree == DraftTree.chain([3, 1])
+    assert lookup.strength == 2
+
+
+pieces = st.lists(st.integers(0, 3), min_size=1, max_size=12)
+
+
+@settings(max_examples=150)
+@given(st.lists(st.tuples(st.sampled_from("ab"), pieces, st.integers(0, 9)), max_size=30), st.integers(8, 60))
+def test_finished_requests_are_the_newest_ones(steps, most_tokens):
+    """In the order they came, oldest out first, never more than the bound and never less than a quarter of it."""
+    finished, taken = FinishedRequests(most_tokens), {"a": [], "b": []}
+    drafts = SuffixDrafts(SuffixRules(8, 2.0, 0.0, is_tree=True))
+    drafts.append([0, 1, 2, 3, 0, 1, 2])
+    for salt, text, num_spare in steps:
+        finished.add(salt, text)
+        kept = text[-(most_tokens // 4) :]
+        finished.take_in(num_spare)
+        drafts.draft(8, 4, finished.index(salt))  # of a text that is half taken in as well
+        finished.take_in(100)
+        assert finished.num_waiting == 0
+        taken[salt].append(kept)
+        assert finished.num_tokens <= most_tokens
+        for other, texts in taken.items():
+            index = finished.index(other)
+            if index is None:
+                assert not texts or other != salt
+                taken[other] = []
+                continue
+            newest = []
+            while sum(map(len, newest)) < len(index.text):
+                newest.insert(0, texts[-1 - len(newest)])
+            assert [token for text in newest for token in text] == index.text.tolist()
+            assert len(newest) == len(texts) or len(index.text) + len(texts[-1 - len(newest)]) > most_tokens // 4
+            ctx, rules = [0, 1, 2, 3, 0, 1, 2], SuffixRules(8, 2.0, 0.0, is_tree=True)
+            assert plain(drafts.draft(8, 4, index)) == plain(suffix_draft(ctx, newest, 8, rules, 4))
+
+
+def test_texts_that_wait_are_bounded():
+    finished = FinishedRequests(16)
+    finished.add(None, [1, 2, 3, 4])
+    finished.take_in(2)
+    for token in range(20):
+        finished.add(None, [token] * 4)
+    assert finished.num_waiting <= 16
+    while finished.num_waiting:
+        before = finished.num_waiting
+        finished.take_in(1)
+        assert finished.num_waiting == before - 1
+    assert finished.index(None).text.tolist()[-8:] == [18] * 4 + [19] * 4
+    with pytest.raises(SpecError, match="most_tokens is 3"):
+        FinishedRequests(3)
