@@ -79,7 +79,7 @@ class FastLlama:
         fed = flatten(chunks, kv, self.vocab_size, self.max_model_len)
         shared, private = self._rooms_for(len(fed.ids))
         shared.x[: len(fed.ids), : self.config.dim] = self._embedding.rows(fed.ids)
-        shared.x[:, self.config.dim :] = 0  # a row that is not finite leaves nan here
+        shared.x[: len(fed.ids), self.config.dim :] = 0  # a row that is not finite has left nan here
         shared.claims[:] = 0
         logits = np.empty((len(fed.wanted), _up(self.vocab_size, TILE_OUTPUTS)), np.float32)
 

@@ -57,9 +57,11 @@ class Llama:
         fed = flatten(chunks, kv, self.vocab_size, self.max_model_len)
         rotation = self._cosines[fed.positions, None], self._sines[fed.positions, None]
         x = self._embedding.rows(fed.ids)
-        for index, layer in enumerate(self._layers):
-            x = layer(x, fed, rotation, kv.keys[index], kv.values[index])
-        return self._output(rms_norm(x[fed.wanted], self._norm, self.config.norm_eps))
+        #   exp(-gate) of infinity is a gate of zero; a row that is not finite is its own sequence's matter
+        with np.errstate(over="ignore", invalid="ignore"):
+            for index, layer in enumerate(self._layers):
+                x = layer(x, fed, rotation, kv.keys[index], kv.values[index])
+            return self._output(rms_norm(x[fed.wanted], self._norm, self.config.norm_eps))
 
     def _bound(self) -> PagedKv:
         if self._kv is None:
@@ -89,8 +91,7 @@ class _Layer:
             attention(rotate(q.reshape(-1, config.num_heads, config.head_dim), *rotation), fed, keys, values)
         )
         gate, up = np.split(self._gate_up(rms_norm(x, self._weights.ffn_norm, config.norm_eps)), 2, axis=1)
-        with np.errstate(over="ignore"):  # exp(-gate) of infinity is a gate of zero
-            activated: F32 = gate / (1 + np.exp(-gate)) * up
+        activated: F32 = gate / (1 + np.exp(-gate)) * up
         return x + self._down(activated)
 
 

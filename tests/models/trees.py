@@ -89,3 +89,21 @@ def assert_trees_are_their_paths(model, seed, block_tokens, *, num_sequences=3):
     assert len(rows) == len(wanted)
     expected = [rows_of_chain(model, path, block_tokens) for path in wanted]
     np.testing.assert_array_equal(rows, np.array(expected, np.float32).reshape(rows.shape))
+
+
+def greedy_draft(rows_after, context, generator, num_nodes, vocab):
+    """A tree in which some nodes are what greedy decoding would say, so that paths of every kind are accepted.
+
+    `rows_after(tokens)` is the row after a chain. Siblings differ. Gives tokens, parents and the accepted path.
+    """
+    parents = random_parents(generator, num_nodes)
+    tokens, path = [], []
+    for node, parent in enumerate(parents):
+        siblings = {tokens[i] for i in range(node) if parents[i] == parent}
+        best = int(np.argmax(rows_after(context + [tokens[i] for i in path])))
+        if parent == (path[-1] if path else -1) and best not in siblings and generator.random() < 0.7:
+            tokens.append(best)
+            path.append(node)
+        else:
+            tokens.append(next(t for t in generator.permutation(vocab).tolist() if t not in siblings and t != best))
+    return tokens, parents, path
