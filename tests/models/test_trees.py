@@ -103,10 +103,10 @@ PATH = [1, 2, 3]
 CONTEXT = [1, 2, 3]
 
 
-def model_with_tree(parents=TREE[1]):
+def model_with_tree(parents=TREE[1], size=4):
     model = FakeModel(*FAKE.values())
-    model.bind(8, 4)
-    rows = model.forward([fed_tree(CONTEXT, 3, TREE[0], parents, [0, 1], 4)])
+    model.bind(8, size)
+    rows = model.forward([fed_tree(CONTEXT, 3, TREE[0], parents, [0, 1], size)])
     return model, rows
 
 
@@ -124,20 +124,32 @@ def test_a_path_that_was_moved_together_is_a_context():
 @pytest.mark.parametrize(
     ("made", "at"),
     [
-        (moves(), 4),
-        (moves((4, 3), (5, 4)), 5),
-        (moves((5, 3), (6, 4)), 4),
-        (moves((4, 3), (6, 4), (5, 5)), 4),
-        (moves((3, 3), (5, 4), (6, 5)), 4),
-        (moves((6, 5), (5, 4)), 4),
+        ([], (4, 4)),
+        ([(4, 3), (5, 4)], (5, 5)),
+        ([(5, 3), (6, 4)], (4, 3)),  # the seams of blocks are looked at first
+        ([(4, 3), (6, 4), (5, 5)], (4, 4)),
+        ([(3, 3), (5, 4), (6, 5)], (4, 4)),
+        ([(6, 5), (5, 4)], (4, 4)),
     ],
-    ids=["nothing", "not all", "one too few", "crossed", "the sibling stayed", "the first stayed"],
+    ids=["nothing", "not all", "one too far", "crossed", "the sibling stayed", "the first stayed"],
 )
-def test_a_path_that_was_not_moved_together_is_a_mismatch(made, at):
-    model, _ = model_with_tree()
-    model.move_slots(made)
-    with pytest.raises(KvMismatch, match=f"position {at} in block {at // 4} "):
-        model.forward([Chunk([8], 6, [0, 1], 1)])
+@pytest.mark.parametrize("size", [4, 16])
+def test_a_path_that_was_not_moved_together_is_a_mismatch(made, at, size):
+    model, _ = model_with_tree(size=size)
+    model.move_slots(moves(*made))
+    position = at[size == 16]
+    with pytest.raises(KvMismatch, match=f"position {position} in block {position // size} "):
+        model.forward([Chunk([8], 6, [0, 1][: -(-7 // size)], 1)])
+
+
+def test_a_move_into_what_had_been_checked_is_checked_again():
+    model = FakeModel(*FAKE.values())
+    model.bind(2, 8)
+    model.forward([Chunk([1, 2, 3, 4, 5, 6], 0, [0], 1)])
+    model.forward([Chunk([7], 6, [0], 1)])
+    model.move_slots(moves((5, 2), table=(0,)))
+    with pytest.raises(KvMismatch, match="position 2 in block 0 holds token 6 of position 5"):
+        model.forward([Chunk([7], 6, [0], 1)])
 
 
 def test_a_row_that_saw_a_sibling_is_another_row():
