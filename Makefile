@@ -1,8 +1,12 @@
-PYTHON ?= python3
-VENV   ?= .venv
-BIN    := $(VENV)/bin
+VENV ?= .venv
+BIN  := $(VENV)/bin
+UV   := $(shell command -v uv 2>/dev/null)
 
-.PHONY: run run-real test lint mutants bench clean
+IS_RIGHT := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
+PYTHON   ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p $(IS_RIGHT) 2>/dev/null && { echo $$p; break; }; done)
+
+.PHONY: run run-real test lint mutants bench clean help
 
 run: $(VENV)/.installed            ## set up, then run the main job
 	$(BIN)/outrider sim
@@ -26,14 +30,42 @@ mutants: $(VENV)/.installed        ## plant known mistakes in copies of the code
 bench: $(VENV)/.installed          ## the figures of docs/performance.md
 	$(BIN)/python -m benchmarks
 
+clean:                             ## take away the environment and all that was made
+	rm -rf $(VENV) build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+help:                              ## say what there is to make
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
+
+# An environment whose Python is too old, or not the one asked for, is made anew.
+ifneq ($(shell $(BIN)/python $(IS_RIGHT) 2>/dev/null && echo yes),yes)
+.PHONY: $(VENV)/.installed
+else ifneq ($(filter command environment,$(origin PYTHON)),)
+VERSION := -c 'import sys; print(sys.version_info[:3])'
+ifneq ($(shell $(BIN)/python $(VERSION)),$(shell $(PYTHON) $(VERSION) 2>/dev/null))
+.PHONY: $(VENV)/.installed
+endif
+endif
+
 $(VENV)/.installed: pyproject.toml
+	@test ! -e $(VENV) -o -e $(VENV)/pyvenv.cfg || { echo '$(VENV) is there, and no environment' >&2; exit 1; }
+ifneq ($(UV),)
+	rm -rf $(VENV)
+	$(UV) venv --python '$(or $(PYTHON),>=3.11)' $(VENV)
+	$(UV) pip install --python $(BIN)/python --editable '.[dev]'
+else
+	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is needed, and none was found: make PYTHON=/path/to/python' >&2; exit 1; }
+	@$(PYTHON) $(IS_RIGHT) || { echo 'Python 3.11 or newer is needed; $(PYTHON) is' \
+	  "$$($(PYTHON) -V 2>&1): make PYTHON=/path/to/python" >&2; exit 1; }
+	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --disable-pip-version-check --editable '.[dev]'
+endif
 	touch $@
 
 $(VENV)/.real: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[real,fast]'
+ifneq ($(UV),)
+	$(UV) pip install --python $(BIN)/python --editable '.[real,fast]'
+else
+	$(BIN)/python -m pip install --disable-pip-version-check --editable '.[real,fast]'
+endif
 	touch $@
-
-clean:
-	rm -rf $(VENV) build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis

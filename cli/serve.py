@@ -8,6 +8,8 @@ from typing import Any
 import anyio
 import click
 
+from cli.endings import Unusable
+from models.extras import without
 from server.config import ConfigError, RuntimeConfig, load_config, parse_override
 
 _FILE = Path("runtime.toml")
@@ -65,7 +67,7 @@ def _run(config: RuntimeConfig) -> int:
     try:
         from server.serve import serve as run_server  # noqa: PLC0415  # what it takes is an extra
     except ImportError as error:
-        raise click.ClickException(f"{error}: pip install 'outrider[server]'") from None
+        raise Unusable(without(str(error.name), "server")) from None
     return anyio.run(run_server, config)
 
 

@@ -9,4 +9,9 @@ def need(module: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ImportError(f"{module} is not installed: pip install 'outrider[{extra}]'") from error
+        raise ImportError(without(module, extra)) from error
+
+
+def without(module: str, extra: str) -> str:
+    """Say that a package is missing, and how to have it."""
+    return f"{module} is not installed: it comes with the extra '{extra}', from a checkout pip install -e '.[{extra}]'"

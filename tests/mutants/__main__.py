@@ -2,8 +2,10 @@
 
 import argparse
 import importlib
+import os
 import pkgutil
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 from tests import mutants
@@ -29,6 +31,7 @@ def collect() -> list[Mutant]:
 def check_tests_pass(chosen: list[Mutant]) -> None:
     """A test that fails on the code as it is would seem to catch anything: exit where there is one."""
     tests = sorted({test for mutant in chosen for test in mutant.tests})
+    print(f"first, {len(tests)} tests that are to notice are run on the code as it is", flush=True)
     with copy_of_project() as copy:
         check_copy_is_imported(copy)
         result = run_tests(copy, tests)
@@ -37,13 +40,19 @@ def check_tests_pass(chosen: list[Mutant]) -> None:
 
 
 def try_all(chosen: list[Mutant]) -> int:
-    """Print a row per mutant as it is tried; the number that was not caught."""
+    """Print a row per mutant as it is tried, and how long the rest will take; the number that was not caught."""
     width = max(len(mutant.name) for mutant in chosen)
     num_missed = 0
+    started_s = time.monotonic()
     with ThreadPoolExecutor(NUM_WORKERS) as workers:
-        for verdict in workers.map(try_mutant, chosen):
+        for num_tried, verdict in enumerate(workers.map(try_mutant, chosen), 1):
+            left_s = round((time.monotonic() - started_s) / num_tried * (len(chosen) - num_tried))
             caught_by = ", ".join(verdict.caught_by) if verdict.is_caught else f"{verdict.outcome} {verdict.detail}"
-            print(f"{verdict.mutant.name:<{width}} | {caught_by.rstrip()}", flush=True)
+            print(
+                f"{num_tried:>4} of {len(chosen)}, {left_s // 60}:{left_s % 60:02} left | "
+                f"{verdict.mutant.name:<{width}} | {caught_by.rstrip()}",
+                flush=True,
+            )
             num_missed += not verdict.is_caught
     print(f"{len(chosen) - num_missed} of {len(chosen)} caught")
     return num_missed
@@ -61,8 +70,12 @@ def main() -> int:
         for mutant in chosen:
             print(f"{mutant.path}: {mutant.name}")
         return 0
-    check_tests_pass(chosen)
-    return 1 if try_all(chosen) else 0
+    try:
+        check_tests_pass(chosen)
+        return 1 if try_all(chosen) else 0
+    except KeyboardInterrupt:
+        print("broken off", file=sys.stderr)
+        os._exit(130)  # the tests under way are not waited for
 
 
 if __name__ == "__main__":

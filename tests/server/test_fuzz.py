@@ -13,7 +13,7 @@ CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,re
 CHECKS += ",negative_data_rejection,unsupported_method"
 
 
-@pytest.mark.skipif(BINARY is None, reason="schemathesis is not installed: pip install 'outrider[fuzz]'")
+@pytest.mark.skipif(BINARY is None, reason="schemathesis is not installed: pip install -e '.[fuzz]'")
 def test_made_up_requests(tmp_path):
     #   few tokens and small prompts: what is fuzzed is the door
     options = ["server.max_output_tokens=64", "engine.num_blocks=256", "engine.max_model_len=512"]
