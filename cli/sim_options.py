@@ -1,6 +1,7 @@
 """The options of `outrider sim`: a row for each, with the place of a `SimConfig` that it stands for."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -8,6 +9,9 @@ import click
 from cli.options import NOT_NEGATIVE, POSITIVE, SEED, SHARE, LengthsType
 from cli.sim_config import SimOption, arrivals_name, take_config, temperatures
 from sims.config import MOST_BLOCKS, MOST_REQUESTS
+from sims.recordings import FORMATS as RECORDINGS
+from sims.traces import FORMATS as TRACES
+from sims.traces import says_prompts
 from spec import MAX_DRAFT_TOKENS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -51,13 +55,20 @@ def traffic(command: Command) -> Command:
             "--trace",
             at="trace",
             type=_FILE,
-            help="Lengths, times and prefixes of a Mooncake, Azure or ShareGPT trace.",
+            help="Lengths, times and prefixes of recorded traffic.",
         ),
         _option(
             "--replay",
             at="replay",
             type=_FILE,
-            help='JSONL of {"prompt", "completion"} to recite, as text or token ids.',
+            help="Conversations to recite, as text or token ids.",
+        ),
+        _option(
+            "--format",
+            at="format",
+            metavar="NAME",
+            help=f"What the file is. Traces: {', '.join(TRACES)}. Recordings: {', '.join(RECORDINGS)}.",
+            show_default="guessed",
         ),
         _option(
             "--prompt-tokens",
@@ -340,7 +351,7 @@ def needs(o: dict[str, Any]) -> dict[str, tuple[bool, str]]:
     arrivals = arrivals_name(o)
     trace, replay = o["trace"], o["replay"]
     is_made_up = trace is None and replay is None
-    has_made_up_prompts = is_made_up or (replay is None and str(trace).endswith(".csv"))
+    has_made_up_prompts = is_made_up or (replay is None and not says_prompts(Path(trace), o["format"]))
     shares = has_made_up_prompts and o["shared_rate"] > 0
     has_drafts, is_virtual = o["draft"] != "none", o["clock"] == "virtual"
     is_sampled = any(temperatures(o))
@@ -358,6 +369,7 @@ def needs(o: dict[str, Any]) -> dict[str, tuple[bool, str]]:
             shares and o["shared_tokens"] > 0,
             "made-up prompts, --shared-rate and --shared-tokens above 0",
         ),
+        "format": (not is_made_up, "--trace or --replay"),
         "tenants": (o["prefix_cache"], "--prefix-cache"),
         "slow_delay_ms": (o["slow_rate"] > 0, "--slow-rate above 0"),
         "k": (has_drafts, "drafts, without --draft none"),

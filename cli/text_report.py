@@ -93,11 +93,20 @@ def _sections(report: Report) -> list[RenderableType]:
 
 
 def _latencies(report: Report) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table = Table(
+        box=None,
+        padding=(0, 2, 0, 0),
+        header_style="dim",
+        caption=f"percentiles: {report.latency_ms.percentiles}",
+        caption_style="dim",
+        caption_justify="left",
+    )
     table.add_column("latency, ms")
     for name in ("p50", "p90", "p99", "max"):
         table.add_column(name, justify="right")
+    late = report.latency_ms.late
     for name, latency in (
+        *((("arrivals late by", late),) if late.max else ()),
         ("time to first token (TTFT)", report.latency_ms.ttft),
         ("time per output token (TPOT)", report.latency_ms.tpot),
         ("between arrivals (ITL)", report.latency_ms.itl),

@@ -25,17 +25,22 @@ class Seen(msgspec.Struct):
 
 
 class Measures:
-    """Latencies in seconds, of clients that read at once."""
+    """Latencies in seconds, of clients that read at once.
+
+    A request that was due at a time counts from then, however late it was submitted; others, from submission.
+    """
 
     def __init__(self) -> None:
+        self.late_s = array("d")
+        """From when a request was due to its submission; of every client that came at a time."""
         self.ttft_s = array("d")
-        """From submission to the first token."""
+        """To the first token."""
         self.tpot_s = array("d")
         """Of a completed request of two tokens or more: the time after its first token per further token."""
         self.itl_s = array("d")
         """Between two arrivals of tokens; those of one round arrive together."""
         self.e2e_s = array("d")
-        """Of a completed request, from submission to its end."""
+        """Of a completed request, to its end."""
 
 
 class Crowd:
@@ -68,22 +73,47 @@ class Crowd:
         vanish_at_s = self.config.leaving.vanish_at_s
         vanishing = [loop.call_at(start_s + at_s, self._vanish) for at_s in vanish_at_s]
 
-        def go(task: asyncio.Task[None]) -> None:
+        last_of: dict[str, asyncio.Event] = {}  # set when the client has gone who came last in a session
+
+        async def come(client: Client, due_s: float | None, gone: asyncio.Event) -> None:
+            """Come when due, and start the visit."""
+            await room.acquire()
+            if due_s is not None:
+                await asyncio.sleep(due_s - loop.time())
+            if self.engine.failure is not None:
+                gone.set()
+                return
+            task = group.create_task(_Visit(self, client, due_s).visit(), name=client.request.id)
+            self._open[task] = None
+            task.add_done_callback(lambda task: go(task, gone))
+
+        def go(task: asyncio.Task[None], gone: asyncio.Event) -> None:
             del self._open[task]
             self.num_gone += 1
             room.release()
+            gone.set()
+
+        async def follow(client: Client, before: asyncio.Event, gone: asyncio.Event) -> None:
+            """Come after the client who came before in the session."""
+            await before.wait()
+            due_s = None
+            if not isinstance(arrivals, Closed):
+                due_s = max(loop.time() + client.pause_s, start_s + (client.at_s or 0.0))
+            await come(client, due_s, gone)
 
         try:
             async with asyncio.TaskGroup() as group:
                 for client in clients:
-                    await room.acquire()
-                    if client.at_s is not None:
-                        await asyncio.sleep(start_s + client.at_s - loop.time())
                     if self.engine.failure is not None:
                         break
-                    task = group.create_task(_Visit(self, client).visit(), name=client.request.id)
-                    self._open[task] = None
-                    task.add_done_callback(go)
+                    gone = asyncio.Event()
+                    before = None if client.session is None else last_of.get(client.session)
+                    if client.session is not None:
+                        last_of[client.session] = gone
+                    if before is not None:
+                        group.create_task(follow(client, before, gone))
+                    else:
+                        await come(client, None if client.at_s is None else start_s + client.at_s, gone)
         finally:
             for timer in vanishing:
                 timer.cancel()
@@ -124,9 +154,10 @@ class _Left(Exception):
 class _Visit:
     """One client from its coming to its going."""
 
-    def __init__(self, crowd: Crowd, client: Client) -> None:
+    def __init__(self, crowd: Crowd, client: Client, due_s: float | None) -> None:
         self._crowd = crowd
         self._client = client
+        self._due_s = due_s
         self._leave = client.leave
         self._has_left = False
         self._timer: asyncio.Handle | None = None
@@ -137,6 +168,8 @@ class _Visit:
         """Submit, read, leave."""
         crowd = self._crowd
         self._loop = asyncio.get_running_loop()
+        if self._due_s is not None:
+            crowd.measures.late_s.append(max(0.0, self._loop.time() - self._due_s))
         try:
             self._stream = stream = crowd.submit(self._client)
         except (RequestError, EngineFull) as error:
@@ -163,7 +196,8 @@ class _Visit:
         client, seen = self._client, self._seen
         is_measured = client.delay_s == 0
         leave_after = self._tokens_to_leave_after()
-        start_s = first_s = last_s = loop.time()
+        first_s = last_s = loop.time()
+        start_s = last_s if self._due_s is None else min(self._due_s, last_s)
         num_read, last_step = 0, -1
         async for token in stream:
             num_read += 1

@@ -69,6 +69,8 @@ class SimConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     baseline: bool = False
     trace: str | None = None
     replay: str | None = None
+    format: str | None = None
+    """Of the file of `trace` or `replay`; None has it guessed."""
 
     def __post_init__(self) -> None:
         shares = {
@@ -125,6 +127,8 @@ class SimConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             raise SimError("trace and replay are both given: one source of requests")
         if self.baseline and (self.clock == "wall" or self.engine.speculative.draft is Draft.NONE):
             raise SimError("baseline is set: drafts are held against none, and in virtual time only")
+        if self.format is not None and self.trace is None and self.replay is None:
+            raise SimError(f"format is {self.format!r}: only a trace or replay is read from a file")
         if self.shuffle and self.clock == "wall":
             raise SimError("shuffle is set: the order of events is drawn in virtual time only")
         if isinstance(self.arrivals, Recorded) and self.trace is None:

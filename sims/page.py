@@ -80,7 +80,11 @@ def _requests(report: Report) -> str:
 def _latency(report: Report) -> str:
     latency = report.latency_ms
     kinds = [
-        ("Time to first token", latency.ttft, "From submission to the first token: waiting, then reading the prompt."),
+        (
+            "Time to first token",
+            latency.ttft,
+            "Waiting, from when the request was due or came, then reading the prompt.",
+        ),
         (
             "Between arrivals",
             latency.itl,
@@ -91,7 +95,7 @@ def _latency(report: Report) -> str:
             latency.tpot,
             "Of a completed request, after its first token: how fast the text flows.",
         ),
-        ("End to end", latency.e2e, "Of a completed request, from submission to its last token."),
+        ("End to end", latency.e2e, "Of a completed request, from when it was due or came to its last token."),
     ]
     plotted = "".join(
         f'<div><h3>{name}</h3>{plots.histogram(name, measured)}<p class="note">{note}</p></div>'

@@ -9,6 +9,7 @@ import msgspec
 
 from models.checked_kv import chained, checksum
 from sims.errors import SimError
+from sims.recordings import Message, read_conversations, transcript
 
 _WORDS = re.compile(r"\s+|\w+|[^\w\s]")
 
@@ -37,50 +38,34 @@ class Recording(msgspec.Struct):
         return "".join(self.words[token] for token in tokens)
 
 
-class _Row(msgspec.Struct):
-    prompt: str | list[int]
-    completion: str | list[int]
-
-
-def read_recording(path: Path) -> Recording:
-    """Read JSONL with `prompt` and `completion` in each row, all of them text or all of them token ids.
+def read_recording(path: Path, layout: str | None = None) -> Recording:
+    """Turn a file's conversations into tokens, all of them from text or all of them given as ids.
 
     Raises SimError for a file that cannot be read or leaves no row to use.
     """
-    try:
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise SimError(f"{path} cannot be read: {error}") from None
-    decoder = msgspec.json.Decoder(_Row)
-    unused = Counter[str]()
+    file = read_conversations(path, layout)
+    unused = Counter(file.unused)
     ids: dict[str, int] = {}
     kind: type | None = None
     records: list[tuple[list[int], list[int]]] = []
     following: dict[int, int] = {}
-    for line in lines:
-        try:
-            row = decoder.decode(line)
-        except msgspec.DecodeError:
-            unused["malformed"] += 1
-            continue
-        kind = kind or type(row.prompt)
-        if type(row.prompt) is not kind or type(row.completion) is not kind:
+    for conversation in file.conversations:
+        kind = kind or type(conversation.completion)
+        if type(conversation.completion) is not kind:
             unused["text where the first row has ids, or the other way round"] += 1
             continue
-        prompt, completion = (_ids(part, ids) for part in (row.prompt, row.completion))
+        prompt, completion = _tokens(conversation.prompt, ids), _tokens(conversation.completion, ids)
         if not prompt:
             unused["empty prompt"] += 1
-        elif min(*prompt, *completion, 0) < 0:
-            unused["a negative id"] += 1
         elif any(following.get(h, token) != token for h, token in _steps(prompt, completion)):
             unused["another row continues the same tokens differently"] += 1
         else:
             following.update(_steps(prompt, completion))
             records.append((prompt, completion))
     if not records:
-        raise SimError(f"{path} has no row to use ({len(lines)} rows; unused: {dict(unused) or 'none'})")
+        raise SimError(f"{path} has no row to use ({file.num_rows} rows; unused: {dict(unused) or 'none'})")
     eos = 1 + max(max(*prompt, *completion, 0) for prompt, completion in records)
-    return Recording(path.name, records, max(eos, len(ids)), list(ids), len(lines), dict(unused))
+    return Recording(path.name, records, max(eos, len(ids)), list(ids), file.num_rows, dict(unused))
 
 
 def _steps(prompt: list[int], completion: list[int]) -> Iterator[tuple[int, int]]:
@@ -91,7 +76,9 @@ def _steps(prompt: list[int], completion: list[int]) -> Iterator[tuple[int, int]
         h = chained(h, token)
 
 
-def _ids(part: str | list[int], ids: dict[str, int]) -> list[int]:
-    if isinstance(part, list):
-        return part
-    return [ids.setdefault(word, len(ids)) for word in _WORDS.findall(part)]
+def _tokens(part: str | list[int] | list[Message], ids: dict[str, int]) -> list[int]:
+    if isinstance(part, str):
+        return [ids.setdefault(word, len(ids)) for word in _WORDS.findall(part)]
+    if part and isinstance(part[0], Message):
+        return _tokens(transcript([each for each in part if isinstance(each, Message)]), ids)
+    return [each for each in part if isinstance(each, int)]

@@ -9,6 +9,7 @@ from sims.config import SimConfig
 from sims.workload import Source
 
 _NUM_BINS = 48
+PERCENTILES = "linear between ranks"
 
 
 class Requests(msgspec.Struct, frozen=True):
@@ -107,16 +108,23 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class Latencies(msgspec.Struct, frozen=True):
-    """Latencies as the clients saw them that read at once."""
+    """Latencies as the clients saw them that read at once.
 
+    A request that was due at a time counts from then, however late it was submitted; others, from submission.
+    """
+
+    late: Latency
+    """From when a request was due to its submission; of every client that came at a time. 0 in virtual time."""
     ttft: Latency
-    """Time to first token, from submission."""
+    """Time to first token."""
     tpot: Latency
     """Time per output token after the first, of completed requests."""
     itl: Latency
     """Time between two arrivals of tokens; those of one round arrive together."""
     e2e: Latency
-    """From submission to the end, of completed requests."""
+    """To the end, of completed requests."""
+    percentiles: str = PERCENTILES
+    """How they are taken."""
 
 
 class BlocksBack(msgspec.Struct, frozen=True):

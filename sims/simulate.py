@@ -261,6 +261,7 @@ def _report(
         preemptions=counters.num_preemptions,
         restarts=counters.num_restarts,
         latency_ms=Latencies(
+            late=Latency.of(crowd.measures.late_s),
             ttft=Latency.of(crowd.measures.ttft_s),
             tpot=Latency.of(crowd.measures.tpot_s),
             itl=Latency.of(crowd.measures.itl_s),

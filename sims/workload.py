@@ -10,6 +10,7 @@ from models import FakeModel, Model, ReplayModel
 from scheduler import Request
 from sims.arrivals import Open, Recorded
 from sims.config import SimConfig
+from sims.errors import SimError
 from sims.leaving import Leave
 from sims.replay import Recording, read_recording
 from sims.traces import Trace, read_trace
@@ -22,7 +23,8 @@ _ARRIVALS, _SHAPES, _CLIENTS, _SAMPLE = range(4)
 class Client(msgspec.Struct, frozen=True):
     """A request and its client: when it comes, where it leaves if it does, how long it takes for a token.
 
-    `at_s` is None in a closed loop. An `is_compared` client remembers what it saw.
+    `at_s` is None in a closed loop. A client of a `session` comes `pause_s` after the session's client before it has
+    gone, but not before `at_s`. An `is_compared` client remembers what it saw.
     """
 
     index: int
@@ -31,6 +33,8 @@ class Client(msgspec.Struct, frozen=True):
     leave: Leave | None
     delay_s: float
     is_compared: bool
+    session: str | None = None
+    pause_s: float = 0.0
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -52,10 +56,12 @@ class Workload:
         self._recording: Recording | None = None
         if config.trace is not None:
             num_positions = config.engine.num_blocks * config.engine.block_tokens
-            trace = read_trace(Path(config.trace))
+            trace = read_trace(Path(config.trace), config.format)
             self._trace = trace.without_too_long(config.engine.max_model_len, num_positions)
+            if isinstance(config.arrivals, Recorded) and not trace.has_times:
+                raise SimError(f"{config.trace} does not say when requests came: arrivals must be closed or at a rate")
         if config.replay is not None:
-            self._recording = read_recording(Path(config.replay))
+            self._recording = read_recording(Path(config.replay), config.format)
         self.num_requests = self._num_requests()
         sample = self._rng(_SAMPLE).permutation(self.num_requests)[: config.compare]
         self._compared = frozenset(sample.tolist())
@@ -96,16 +102,34 @@ class Workload:
     def __iter__(self) -> Iterator[Client]:
         config = self._config
         shapes, clients, times_s = self._rng(_SHAPES), self._rng(_CLIENTS), self._times_s()
+        sessions = set[str]()
         for index in range(self.num_requests):
             request = self._request(index, shapes)
+            session, pause_s = self._turn(index)
+            at_s = next(times_s)
+            if session in sessions and pause_s is not None:
+                at_s = None  # the answer before it says when
+            if session is not None:
+                sessions.add(session)
             yield Client(
                 index=index,
                 request=request,
-                at_s=next(times_s),
+                at_s=at_s,
+                session=session,
+                pause_s=pause_s or 0.0,
                 leave=config.leaving.draw(clients, request.max_tokens),
                 delay_s=config.leaving.draw_delay_s(clients),
                 is_compared=index in self._compared,
             )
+
+    def _turn(self, index: int) -> tuple[str | None, float | None]:
+        """Give the session a request is a turn of, and how long after the turn before it comes, where that is said."""
+        if self._trace is None:
+            return None, None
+        row, arrivals = self._trace.rows[index], self._config.arrivals
+        if row.delay_s is None or not isinstance(arrivals, Recorded):
+            return row.session, None
+        return row.session, row.delay_s / arrivals.speedup
 
     def _times_s(self) -> Iterator[float | None]:
         arrivals = self._config.arrivals

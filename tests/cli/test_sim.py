@@ -164,7 +164,7 @@ def test_a_trace_is_run_and_its_unused_rows_are_reported(tmp_path):
         "name": "t.jsonl",
         "rows": 14,
         "used": 12,
-        "unused": {"malformed": 1, "longer than max_model_len (1000)": 1},
+        "unused": {"not JSON": 1, "longer than max_model_len (1000)": 1},
     }
     assert report["requests"]["completed"] == 12
     assert report["tokens"]["emitted"] == 48
