@@ -2,7 +2,7 @@
 
 from actors.actor import Actor, Tap
 from actors.messages import Admit, Admitted, ForgetAll, Message, Reserve, Reserved, Settle, Settled
-from kvpool import KvPool, KvPoolError, Ledger
+from kvpool import KvPool, KvPoolError, Ledger, admit
 from scheduler import EngineConfig
 
 
@@ -53,9 +53,10 @@ class BlockManager(Actor):
             raise
 
     def _admit(self, message: Admit) -> Message:
-        ledger = self.ledger
-        cached = [ledger.admit(c.seq, c.tokens, c.salt, 0) for c in message.candidates]
-        return Admitted(cached, ledger.pool.num_available)
+        cached, preempted = admit(
+            self.ledger, message.candidates, message.victims, message.num_places, message.num_promised
+        )
+        return Admitted(cached, preempted, self.ledger.pool.num_available)
 
     def _reserve(self, message: Reserve) -> Message:
         ledger = self.ledger

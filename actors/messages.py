@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from kvpool import Candidate, Victim
 from scheduler import Request
 from spec import Rule, SamplingParams
 
@@ -44,24 +45,23 @@ class Stop(Message, frozen=True):
 # scheduler to block manager, and its answers
 
 
-class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """A sequence to admit: its context and whom it may share a prefix with."""
-
-    seq: int
-    tokens: Sequence[int]
-    salt: str | None
-
-
 class Admit(Message, frozen=True):
-    """Open a block table for each candidate, with the prefix that the cache has."""
+    """Open a block table for each candidate, with the prefix that the cache has, as long as they fit.
+
+    So many places are free, and so many blocks are spoken for; victims may be released to make both.
+    """
 
     candidates: list[Candidate]
+    victims: list[Victim]
+    num_places: int
+    num_promised: int
 
 
 class Admitted(Message, frozen=True):
-    """Per candidate the tokens it found cached, None if refused."""
+    """Per candidate the tokens it found cached, None if refused; and the victims that were released."""
 
     cached: list[int | None]
+    preempted: list[int]
     available: int
 
 

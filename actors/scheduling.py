@@ -9,7 +9,6 @@ from actors.messages import (
     Admit,
     Admitted,
     Cancel,
-    Candidate,
     Feed,
     ForgetAll,
     Message,
@@ -146,24 +145,29 @@ class SchedulerActor(Actor):
             if not plan.victims:
                 return plan
             for victim in plan.victims:
-                self.core.preempt(victim)
+                self._preempt(victim)
                 self._releases.append(victim.seq)
-                self.counters.num_preemptions += 1
             await self._ask_settle([])
 
     async def _admit(self) -> None:
-        candidates = self.core.candidates(self._available)
-        if not candidates:
+        entry = self.core.candidates(self._available)
+        if entry is None:
             return
-        asked = Admit([Candidate(s.seq, s.context, s.request.cache_salt) for s in candidates])
-        answer = await self.ask(self._blocks, asked, Admitted)
+        answer = await self.ask(self._blocks, Admit(*entry), Admitted)
         self._available = answer.available
-        for sequence, cached in zip(candidates, answer.cached, strict=True):
+        for seq in answer.preempted:
+            self._preempt(self._live[seq])
+        for candidate, cached in zip(entry.candidates, answer.cached, strict=True):
+            sequence = self._live[candidate.seq]
             self.core.admitted(sequence, cached)
             if sequence.num_preemptions == 0 and cached is not None:
                 self.counters.num_prompt_tokens += sequence.prompt_len
                 self.counters.num_cached_tokens += cached
                 self._streams.admitted(sequence.seq, cached)
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self.core.preempt(sequence)
+        self.counters.num_preemptions += 1
 
     async def _pass(self, plan: Plan) -> list[Outcome] | None:
         """Reserve the blocks and run the pass; None where the runner crashed and everything is computed again."""

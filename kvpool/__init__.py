@@ -1,5 +1,6 @@
 """Blocks of KV memory: reference counts, fills, copy on write, the prefix index, and the check that none is lost."""
 
+from kvpool.admission import Candidate, Victim, admit
 from kvpool.errors import KvPoolError, OutOfBlocks
 from kvpool.ledger import Ledger
 from kvpool.pool import BlockCopy, KvPool, PoolStats, blocks_for
@@ -7,11 +8,14 @@ from kvpool.table import extend, release_all, rollback
 
 __all__ = [
     "BlockCopy",
+    "Candidate",
     "KvPool",
     "KvPoolError",
     "Ledger",
     "OutOfBlocks",
     "PoolStats",
+    "Victim",
+    "admit",
     "blocks_for",
     "extend",
     "release_all",

@@ -52,7 +52,7 @@ class Ledger:
         if num_tokens < 0:
             raise KvPoolError(f"num_tokens: {num_tokens}, must be at least 0")
         pool = self.pool
-        table = pool.match(prompt, salt) if self._prefix_cache else []
+        table = self.match(prompt, salt)
         cached = len(table) * pool.block_tokens
         num_tokens = min(num_tokens, len(prompt) - cached)
         # Matched blocks without an owner count as available now, and no longer once they are retained.
@@ -65,6 +65,10 @@ class Ledger:
         sequence = self._sequences[seq] = _Sequence(table, cached, salt)
         self._reserve(sequence, num_tokens)
         return cached
+
+    def match(self, tokens: Sequence[int], salt: Salt) -> list[int]:
+        """Find the cached blocks that `tokens` would be admitted with."""
+        return self.pool.match(tokens, salt) if self._prefix_cache else []
 
     def extend(self, seq: int, num_tokens: int) -> bool:
         """Make room for `num_tokens` more positions; False, with nothing changed, where blocks do not suffice."""

@@ -2,7 +2,7 @@
 
 from scheduler.adaptive import PassCost
 from scheduler.config import NO_DRAFTS, EngineConfig
-from scheduler.core import Plan, Planned, Scheduler, Settled
+from scheduler.core import Entry, Plan, Planned, Scheduler, Settled
 from scheduler.errors import RequestError
 from scheduler.request import Request, check_request
 from scheduler.sequence import FinishReason, Sequence
@@ -12,6 +12,7 @@ __all__ = [
     "MOVES",
     "NO_DRAFTS",
     "EngineConfig",
+    "Entry",
     "FinishReason",
     "PassCost",
     "Plan",

@@ -105,14 +105,26 @@ class _Rate:
         self.value += (is_success - self.value) / self._num_trials
 
 
-def share_rows(cost: PassCost, num_rows: int, num_sure: int, chances: Sequence[Sequence[float]]) -> list[int]:
+def share_rows(
+    cost: PassCost | None, num_rows: int, num_sure: int, chances: Sequence[Sequence[float]], most: int
+) -> list[int]:
     """Say how many drafted tokens each draft may feed, to get the most expected tokens per second from the pass.
 
-    It feeds `num_rows` rows and emits `num_sure` tokens in any case. `chances[i][j]` is the chance that token `j` of
-    draft `i` is emitted by its round, not rising in `j`. Rows go where they gain most; none, where they promise little.
+    It feeds `num_rows` rows and emits `num_sure` tokens in any case, and has room for `most` rows more. `chances[i][j]`
+    is the chance that token `j` of draft `i` is emitted by its round, not rising in `j`. Rows go where they gain most;
+    none, where they promise little. Without a `cost`, all that there is room for.
     """
-    gains = sorted((-chance, i) for i, draft in enumerate(chances) for chance in draft)
-    costs = cost.of(num_rows + len(gains))
+    gains = sorted((-chance, i) for i, draft in enumerate(chances) for chance in draft)[: max(most, 0)]
+    best = len(gains) if cost is None else _most_worthwhile(cost.of(num_rows + len(gains)), num_sure, gains)
+    shares = [0] * len(chances)
+    for _, i in gains[:best]:
+        shares[i] += 1
+    return shares
+
+
+def _most_worthwhile(costs: Sequence[float], num_sure: int, gains: Sequence[tuple[float, int]]) -> int:
+    """Say how many of the drafted tokens, by falling gain, make a pass of so many seconds per rows the fastest."""
+    num_rows = len(costs) - 1 - len(gains)
     expected = float(num_sure)
     best, best_speed = 0, expected / costs[num_rows]
     for n, (negative, _) in enumerate(gains, 1):
@@ -120,9 +132,4 @@ def share_rows(cost: PassCost, num_rows: int, num_sure: int, chances: Sequence[S
         speed = expected / costs[num_rows + n]
         if speed > best_speed:
             best, best_speed = n, speed
-    if best_speed < _LEAST_GAIN * num_sure / costs[num_rows]:
-        best = 0
-    shares = [0] * len(chances)
-    for _, i in gains[:best]:
-        shares[i] += 1
-    return shares
+    return best if best_speed >= _LEAST_GAIN * num_sure / costs[num_rows] else 0

@@ -5,9 +5,10 @@ and planning starts again, so nothing that a victim was planned for can be left 
 """
 
 from collections.abc import Iterable
+from itertools import accumulate, groupby
 from typing import NamedTuple
 
-from kvpool import blocks_for
+from kvpool import Candidate, Victim, blocks_for
 from scheduler.adaptive import Acceptance, PassCost, share_rows
 from scheduler.config import EngineConfig
 from scheduler.sequence import FinishReason, Sequence
@@ -41,6 +42,18 @@ class Planned(NamedTuple):
         return self.sequence.context[start : start + self.num_pending] + self.draft
 
 
+class Entry(NamedTuple):
+    """Who may come in, who would give way to them, and what the block manager needs to know to decide.
+
+    `num_places` are free, and the running are still to take `num_promised` blocks.
+    """
+
+    candidates: list[Candidate]
+    victims: list[Victim]
+    num_places: int
+    num_promised: int
+
+
 class Plan(NamedTuple):
     """The next pass, or the sequences to preempt before there can be one."""
 
@@ -68,12 +81,11 @@ class Scheduler:
         self.config = config
         self._pass_cost = pass_cost if config.adaptive else None
         self._acceptance = Acceptance()  # of all sequences
-        self._is_crowded = False  # somebody waits for a place, not for the token budget
+        self._are_rounds_due = False  # the last pass had room for none beside what prefill is owed
         self.waiting = WaitingQueue()
         self.running: dict[int, Sequence] = {}
         self.parked: dict[int, Sequence] = {}  # preempted while their clients do not read
         self._num_served = 0
-        self.num_preemptions = 0
 
     def submit(self, sequence: Sequence) -> None:
         """Queue a new sequence."""
@@ -85,33 +97,44 @@ class Scheduler:
 
     # admission
 
-    def candidates(self, available: int) -> list[Sequence]:
-        """Name those to admit now, best rank first: none overtakes.
+    def candidates(self, available: int) -> Entry | None:
+        """Name those who may come in, best rank first, and who would give way to them; None where nobody could.
 
-        One is admitted if the pool could hold its whole context and next round beside what each of the running
-        needs for the same and a block to grow. Nobody running: the first always is.
+        As many as the token budget could feed beside those of their priority or better. Whoever is paused gives way to
+        all, whoever else is less urgent to the more urgent, the last in rank first. The block manager, which knows what
+        a candidate would find cached, admits as many as fit beside what the others are to come to: nobody overtakes.
         """
-        self._is_crowded = False
-        if not self.waiting:
-            return []
-        size, limit = self.config.block_tokens, self.config.max_running - len(self.running)
-        budget = self.config.max_batch_tokens
-        for running in self.running.values():
-            available -= 1 + self._outstanding(running)
-            if not running.is_paused:
-                budget -= 1 if running.state is State.DECODE else running.num_pending
-        chosen: list[Sequence] = []
-        queue = self.waiting
-        while len(chosen) < limit and budget > 0 and (sequence := queue.first()) is not None:
-            available -= blocks_for(self._whole(sequence), size)
-            if available < 0 and (self.running or chosen):
-                self._is_crowded = True
+        first = self.waiting.first()
+        if first is None:
+            return None
+        running = self.running.values()
+        num_places = self.config.max_running - len(running)
+        num_promised = sum(map(self._num_promised, running))
+        may_go = sorted((s for s in running if _gives_way(s, first)), key=_last_to_run, reverse=True)
+        #   each takes a block at least: the one for the token that is always left to feed
+        most = min(num_places, available - num_promised) if not may_go else num_places + len(may_go)
+        chosen: list[Candidate] = []
+        priority, budget, num_victims = None, 0, 0
+        num_pending = 0
+        while len(chosen) < most and (sequence := self.waiting.first()) is not None:
+            if sequence.request.priority != priority:
+                priority = sequence.request.priority
+                budget = self.config.max_batch_tokens - sum(
+                    1 if s.state is State.DECODE else s.num_pending
+                    for s in running
+                    if not s.is_paused and s.request.priority <= priority
+                )
+                num_victims = sum(_gives_way(s, sequence) for s in may_go)
+            if num_pending >= budget:
                 break
-            queue.remove(sequence)
-            chosen.append(sequence)
-            budget -= sequence.num_pending
-        self._is_crowded |= len(chosen) >= limit and bool(self.waiting)
-        return chosen
+            self.waiting.remove(sequence)
+            context, salt = sequence.context, sequence.request.cache_salt
+            chosen.append(Candidate(sequence.seq, context, salt, self._num_foreseen(sequence), num_victims))
+            num_pending += sequence.num_pending
+        if not chosen:
+            return None
+        victims = [Victim(s.seq, self._num_promised(s)) for s in may_go]
+        return Entry(chosen, victims, num_places, num_promised)
 
     def admitted(self, sequence: Sequence, cached: int | None) -> None:
         """Start a candidate with what the prefix cache had of it; None sends it back to wait."""
@@ -122,88 +145,114 @@ class Scheduler:
         sequence.cached = cached
         self.running[sequence.seq] = sequence
 
-    def _outstanding(self, sequence: Sequence) -> int:
+    def _num_foreseen(self, sequence: Sequence) -> int:
+        """Blocks for a sequence's context, a draft and a block to grow, never past its end."""
         size = self.config.block_tokens
-        return blocks_for(self._whole(sequence), size) - blocks_for(sequence.cached, size)
+        return blocks_for(min(len(sequence.context) + sequence.speculative.k + size, sequence.num_positions), size)
 
-    def _whole(self, sequence: Sequence) -> int:
-        """Positions that a sequence's context and a draft can come to."""
-        num_draft = max(0, min(sequence.speculative.k, sequence.room - sequence.num_emitted - 1))
-        return len(sequence.context) + num_draft
+    def _num_promised(self, sequence: Sequence) -> int:
+        """Blocks of those that a running sequence has yet to take."""
+        return self._num_foreseen(sequence) - blocks_for(sequence.cached, self.config.block_tokens)
 
     # planning
 
     def plan(self, available: int) -> Plan:
-        """Plan the next pass: rounds first, prefill fills what the token budget leaves."""
-        paused = [s for s in self.running.values() if s.is_paused]
-        if paused and self._is_crowded:  # who does not read may hold no place that another waits for
-            return Plan([], [max(paused, key=_rank)])
-        decodes = [s for s in self.running.values() if s.state is State.DECODE and not s.is_paused]
-        feeds, budget = self._rounds(decodes)
+        """Plan the next pass: a round for each, prefill in what the token budget leaves, and drafts in between.
+
+        Drafts take no more of what plain rounds would leave than prefill gets, unless it can use no more. Rounds that
+        do not fit beside what prefill is owed take turns, with each other and, where not one fits, with prefill, pass
+        by pass.
+        """
+        unpaused = [s for s in self.running.values() if not s.is_paused]
+        decodes = [s for s in unpaused if s.state is State.DECODE]
+        prefills = sorted((s for s in unpaused if s.state is State.PREFILL), key=_rank)
+        num_owed = 0 if self._are_rounds_due or not prefills else self._num_owed(decodes, prefills)
+        plan = self._plan(decodes, prefills, num_owed, available)
+        if num_owed and not plan.victims and not any(p.sequence.state is State.PREFILL for p in plan.feeds):
+            plan = self._plan(decodes, prefills, 0, available)  # there is no block for it: its share is the rounds'
+        if plan.feeds:
+            self._are_rounds_due = bool(decodes) and plan.feeds[0].sequence.state is State.PREFILL
+        for planned in plan.feeds:
+            self._num_served += 1
+            planned.sequence.last_served = self._num_served
+        return plan
+
+    def _num_owed(self, decodes: list[Sequence], prefills: list[Sequence]) -> int:
+        """Tokens of the next pass that rounds leave to prefill: half of what they would without drafts, one at least.
+
+        Rounds less urgent than the first in prefill count as part of what is halved. Of a context whose last token is
+        left, it is that and the draft it is fed with, if they cannot do without each other.
+        """
+        budget, first = self.config.max_batch_tokens, prefills[0]
+        num_before = sum(s.request.priority <= first.request.priority for s in decodes)
+        share = max((budget - num_before + 1) // 2, first.num_least if first.num_pending == 1 else 1)
+        return min(share, sum(s.num_pending + (0 if s.may_drop_draft else s.speculative.k) for s in prefills))
+
+    def _plan(self, decodes: list[Sequence], prefills: list[Sequence], num_owed: int, available: int) -> Plan:
+        """Plan a pass whose rounds leave prefill what it is owed."""
+        feeds = self._rounds(decodes, self.config.max_batch_tokens - num_owed)
         needed = self._num_new_blocks(feeds)
         if needed > available:
-            feeds, budget = self._without_droppable_drafts(feeds, budget)
+            feeds = [p._replace(draft=[]) if p.sequence.may_drop_draft else p for p in feeds]
             needed = self._num_new_blocks(feeds)
         if needed > available:
             return Plan([], self._victims(needed - available))
-        available -= needed
-        prefills = [s for s in self.running.values() if s.state is State.PREFILL and not s.is_paused]
-        for sequence in sorted(prefills, key=_rank):
-            chunk = self._chunk(sequence, budget, available)
-            if chunk is None:
-                continue
-            feeds.append(chunk)
-            budget -= chunk.num_tokens
-            available -= sequence.num_new_blocks(chunk.num_tokens, self.config.block_tokens)
-        if not feeds and (decodes or prefills):
+        for _, equals in groupby(prefills, key=lambda sequence: sequence.request.priority):
+            budget = self.config.max_batch_tokens - sum(planned.num_tokens for planned in feeds)
+            feeds += self._prefill(equals, budget, available - self._num_new_blocks(feeds))
+        if not feeds and not num_owed and (decodes or prefills):
             return Plan([], self._victims(1))
-        for planned in feeds:
-            self._num_served += 1
-            planned.sequence.last_served = self._num_served
         return Plan(feeds, [])
 
-    def _rounds(self, decodes: list[Sequence]) -> tuple[list[Planned], int]:
-        """Give every sequence its round, or, where the budget is short, first to those served longest ago."""
-        budget = self.config.max_batch_tokens
+    def _rounds(self, decodes: list[Sequence], budget: int) -> list[Planned]:
+        """Give every sequence its round: drafts that may be cut give way first, then those served last wait."""
         feeds = [Planned(s, 1, s.propose(), True) for s in decodes]
-        if self._pass_cost is not None:
-            feeds = self._worth_feeding(feeds, self._pass_cost)
-        total = len(feeds) + sum(len(planned.draft) for planned in feeds)
-        if total <= budget:
-            return feeds, budget - total
-        feeds.sort(key=lambda planned: (planned.sequence.last_served, planned.sequence.rank))
-        served = []
-        for planned in feeds:
-            if planned.num_tokens > budget:
-                break
-            budget -= planned.num_tokens
-            served.append(planned)
-        return served, budget
-
-    def _worth_feeding(self, feeds: list[Planned], cost: PassCost) -> list[Planned]:
-        """Cut the drafts that may be cut to what they are expected to gain."""
+        total = sum(planned.num_tokens for planned in feeds)
+        if total <= budget and self._pass_cost is None:
+            return feeds
+        num_least = sum(planned.sequence.num_least for planned in feeds)
+        if num_least > budget:
+            feeds.sort(key=lambda planned: (planned.sequence.last_served, planned.sequence.rank))
+            sums = accumulate(planned.sequence.num_least for planned in feeds)
+            feeds = [planned for planned, num_least in zip(feeds, sums, strict=True) if num_least <= budget]
+            num_least = sum(planned.sequence.num_least for planned in feeds)
         open_ = [i for i, planned in enumerate(feeds) if planned.draft and planned.sequence.may_drop_draft]
         chances = [feeds[i].sequence.chances(self._acceptance) for i in open_]
-        num_rows = sum(planned.num_tokens for planned in feeds) - sum(map(len, chances))
-        for i, share in zip(open_, share_rows(cost, num_rows, len(feeds), chances), strict=True):
+        shares = share_rows(self._pass_cost, num_least, len(feeds), chances, budget - num_least)
+        for i, share in zip(open_, shares, strict=True):
             feeds[i] = feeds[i]._replace(draft=feeds[i].draft[:share])
         return feeds
 
-    def _without_droppable_drafts(self, feeds: list[Planned], budget: int) -> tuple[list[Planned], int]:
-        kept = [planned._replace(draft=[]) if planned.sequence.may_drop_draft else planned for planned in feeds]
-        return kept, budget + sum(len(p.draft) for p in feeds) - sum(len(p.draft) for p in kept)
+    def _prefill(self, equals: Iterable[Sequence], budget: int, available: int) -> list[Planned]:
+        """Feed contexts by rank; when all have had some, the drafts they can do without get what is left."""
+        size = self.config.block_tokens
+        feeds = []
+        for sequence in equals:
+            chunk = self._chunk(sequence, budget, available)
+            if chunk is not None:
+                feeds.append(chunk)
+                budget -= chunk.num_tokens
+                available -= sequence.num_new_blocks(chunk.num_tokens, size)
+        for i, planned in enumerate(feeds):
+            sequence = planned.sequence
+            if planned.is_round and sequence.may_drop_draft:
+                whole = planned._replace(draft=sequence.propose())
+                needed = self._num_new_blocks([whole]) - self._num_new_blocks([planned])
+                if len(whole.draft) <= budget and needed <= available:
+                    feeds[i] = whole
+                    budget -= len(whole.draft)
+                    available -= needed
+        return feeds
 
     def _chunk(self, sequence: Sequence, budget: int, available: int) -> Planned | None:
-        """Feed as much of the context as budget and blocks allow; the last token only together with the draft."""
+        """Feed as much of the context as budget and blocks allow; the last token only with a draft that it needs."""
         size = self.config.block_tokens
         #   positions that the held blocks and the available ones still have room for
         room = (blocks_for(sequence.cached, size) + available) * size - sequence.cached
         room = min(room, budget)
         num_pending = sequence.num_pending
         if num_pending <= room:
-            draft = sequence.propose()
-            if num_pending + len(draft) > room and sequence.may_drop_draft:
-                draft = []
+            draft = [] if sequence.may_drop_draft else sequence.propose()
             if num_pending + len(draft) <= room:
                 return Planned(sequence, num_pending, draft, True)
         num_fed = min(room, num_pending - 1)
@@ -214,18 +263,21 @@ class Scheduler:
         return sum(planned.sequence.num_new_blocks(planned.num_tokens, size) for planned in feeds)
 
     def _victims(self, num_blocks: int) -> list[Sequence]:
-        """Name the paused, then the last in rank, until `num_blocks` would come back; the first to run never."""
+        """Name the paused, then the last in rank, until `num_blocks` would come back; the first to run never.
+
+        A lone sequence always fits, for larger ones are refused at submission. If it does not, the count of blocks was
+        wrong, and it starts over with a new one.
+        """
         victims = []
         size = self.config.block_tokens
-        in_order = sorted(self.running.values(), key=lambda s: (s.is_paused, s.rank), reverse=True)
-        for sequence in in_order[:-1]:
+        *others, first = sorted(self.running.values(), key=_last_to_run, reverse=True)
+        for sequence in others:
             if num_blocks <= 0:
                 break
             if sequence.cached:
                 victims.append(sequence)
                 num_blocks -= blocks_for(sequence.cached, size)
-        assert victims, "a lone sequence always fits: larger ones are refused at submission"
-        return victims
+        return victims or [first]
 
     # what happens to a sequence
 
@@ -235,7 +287,6 @@ class Scheduler:
         sequence.move(State.PREEMPTED)
         sequence.give_up_cache()
         sequence.num_preemptions += 1
-        self.num_preemptions += 1
         if sequence.is_paused:
             self.parked[sequence.seq] = sequence
         else:
@@ -275,3 +326,12 @@ class Scheduler:
 
 def _rank(sequence: Sequence) -> tuple[int, int]:
     return sequence.rank
+
+
+def _last_to_run(sequence: Sequence) -> tuple[bool, tuple[int, int]]:
+    return (sequence.is_paused, sequence.rank)
+
+
+def _gives_way(sequence: Sequence, other: Sequence) -> bool:
+    """Whether a running sequence has to give way to one that waits."""
+    return sequence.is_paused or sequence.request.priority > other.request.priority

@@ -88,6 +88,16 @@ class Sequence:
         """Tokens generated so far."""
         return len(self.context) - self.prompt_len
 
+    @property
+    def num_positions(self) -> int:
+        """Positions cached at the most: the last token is emitted and never fed."""
+        return self.prompt_len + self.room - 1
+
+    @property
+    def num_least(self) -> int:
+        """Tokens that the next round cannot do without, when all but one of the context are cached."""
+        return 1 if self.may_drop_draft else 1 + len(self.propose())
+
     def move(self, state: State) -> None:
         """Go to another state by a legal move."""
         assert state in MOVES[self.state], f"sequence {self.seq}: {self.state} -> {state}"

@@ -73,8 +73,9 @@ class MessageLog:
                     self._notify(message)
             case Admit(candidates):
                 self._admitting = [candidate.seq for candidate in candidates]
-            case Admitted(cached, available):
+            case Admitted(cached, preempted, available):
                 self._note_held(available)
+                self.holding.difference_update(preempted)
                 admitted = zip(self._admitting, cached, strict=True)
                 self.holding.update(seq for seq, found in admitted if found is not None)
             case Reserved(_, available):

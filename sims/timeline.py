@@ -60,7 +60,8 @@ class Timeline:
                 self._put(ph="M", name="thread_sort_index", pid=_SEQUENCES, tid=seq, args={"sort_index": seq})
             case Admit(candidates):
                 self._admitting = [candidate.seq for candidate in candidates]
-            case Admitted(cached):
+            case Admitted(cached, preempted):
+                self._queued_us.update((seq, (now_us, "preempted")) for seq in preempted)
                 for seq, num_cached in zip(self._admitting, cached, strict=True):
                     if num_cached is not None:
                         #   one of which nothing was heard since it was admitted lost its blocks with the model's memory

@@ -63,8 +63,9 @@ def describe(message: Message) -> str:
             return f"{type(message).__name__} {seq}"
         case Admit(candidates):
             return "Admit " + ", ".join(f"{c.seq} with {len(c.tokens)} tokens" for c in candidates)
-        case Admitted(cached, available):
-            return f"Admitted: {', '.join(map(str, cached))} tokens cached; {available} blocks available"
+        case Admitted(cached, preempted, available):
+            gone = "".join(f"; release {seq}" for seq in preempted)
+            return f"Admitted: {', '.join(map(str, cached))} tokens cached{gone}; {available} blocks available"
         case Reserve(asks):
             return "Reserve " + ", ".join(f"{num_tokens} tokens for {seq}" for seq, num_tokens in asks)
         case Reserved(tables, available):

@@ -25,7 +25,7 @@ from actors.messages import Step, StepDone
 from actors.scheduling import SchedulerActor
 from models import FakeModel
 from models.checked_kv import CheckedMemory
-from scheduler import EngineConfig, Scheduler, Sequence
+from scheduler import EngineConfig, Sequence
 from sims.explore.clients import Visit
 from sims.explore.loop import ExploringLoop
 from sims.explore.scenario import Scenario
@@ -37,7 +37,6 @@ _LEFT_OUT: dict[type, frozenset[str]] = {
     Watch: frozenset({"coverage", "num_messages", "num_callbacks", "_mark", "_log", "_note", "_sequences"}),
     SchedulerActor: frozenset({"counters"}),
     BlockManager: frozenset({"num_checks"}),
-    Scheduler: frozenset({"num_preemptions"}),
     Sequence: frozenset({"last_served", "drafter", "num_preemptions", "num_rounds", "num_drafted", "num_accepted"}),
     Step: frozenset({"number"}),
     StepDone: frozenset({"number"}),

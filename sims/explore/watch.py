@@ -88,7 +88,7 @@ class Watch:
         self._mark: object = None
         self._is_memory_lost = False  # the runner died, and the prefix index has yet to be cleared
         self._is_pool_lost = False  # the block manager died, and the scheduler has yet to hear of it
-        self._pace = Pace(scenario.engine.max_running)
+        self._pace = Pace(scenario.engine)
         self._num_crashes = 0
         self._prefixes = Prefixes(scenario.engine.block_tokens)
         for client in scenario.clients:
@@ -194,6 +194,11 @@ class Watch:
         if isinstance(message, _ANSWERS):
             asked, self._asked = self._asked, None
             match message:
+                case Admitted(cached, preempted):
+                    assert isinstance(asked, Admit), "an answer to another question"
+                    admitted = zip(asked.candidates, cached, strict=True)
+                    came_in = [self._sequences[candidate.seq] for candidate, found in admitted if found is not None]
+                    self._pace.admitted(came_in, [self._sequences[seq] for seq in preempted])
                 case StepDone():
                     self._step = None
                 case Settled():
@@ -215,7 +220,8 @@ class Watch:
                 check_available(self.insides)
             case Step():
                 self._step = message
-                self._pace.step(message, self.insides.core.running)
+                num_fed = {feed.seq: len(feed.ids) for feed in message.feeds}
+                self._pace.step(message.number, num_fed, self.insides.core, self.insides.pool.num_available)
             case ForgetAll() if self._pass is None:  # the step was answered by news of a crash
                 self._step = None
         self._asked = message

@@ -11,7 +11,6 @@ from actors.messages import (
     Admit,
     Admitted,
     Cancel,
-    Candidate,
     Feed,
     ForgetAll,
     Message,
@@ -28,6 +27,7 @@ from actors.messages import (
     Submit,
 )
 from actors.runner import ModelRunner
+from kvpool import Candidate, Victim
 from spec import SamplingParams
 from tests.actors.harness import config, engine, fake, inline, lookup, read, request, run
 
@@ -39,8 +39,8 @@ EVERY_KIND = [
     Cancel(1),
     Resume(2),
     Stop(),
-    Admit([Candidate(1, [1, 2], None), Candidate(2, [3], "salt")]),
-    Admitted([4, None], 7),
+    Admit([Candidate(1, [1, 2], None, 2, 1), Candidate(2, [3], "salt", 1, 0)], [Victim(5, 3)], 1, 4),
+    Admitted([4, None], [5], 7),
     Reserve([(1, 5), (2, 1)]),
     Reserved([[0, 3], [1]], 2),
     Settle([(1, [5, 6]), (2, [])], [2]),

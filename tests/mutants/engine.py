@@ -87,9 +87,9 @@ MUTANTS = [
     ),
     mutant(
         "share prefixes over salts",
-        SCHEDULING,
-        "Candidate(s.seq, s.context, s.request.cache_salt)",
-        "Candidate(s.seq, s.context, None)",
+        "scheduler/core.py",
+        "context, salt = sequence.context, sequence.request.cache_salt",
+        "context, salt = sequence.context, None",
         "known_failures/blocks::prefixes_are_shared_within_a_salt_only",
     ),
     # messages

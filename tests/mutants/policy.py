@@ -116,8 +116,8 @@ MUTANTS = [
     mutant(
         "preempt the first in rank",
         CORE,
-        "key=lambda s: (s.is_paused, s.rank), reverse=True)",
-        "key=lambda s: (not s.is_paused, s.rank))",
+        "        *others, first = sorted(self.running.values(), key=_last_to_run, reverse=True)\n",
+        "        *others, first = sorted(self.running.values(), key=_last_to_run)\n",
         "scheduler/admission::victims_are_the_last_to_come",
     ),
     mutant(
@@ -159,8 +159,8 @@ MUTANTS = [
     mutant(
         "admit more than may run",
         CORE,
-        "        while len(chosen) < limit and budget > 0",
-        "        while budget > 0",
+        "        num_places = self.config.max_running - len(running)\n",
+        "        num_places = self.config.max_running\n",
         "scheduler/admission::first_come_first_served",
     ),
     mutant(
@@ -187,23 +187,23 @@ MUTANTS = [
     mutant(
         "plan rounds for the paused",
         CORE,
-        "if s.state is State.DECODE and not s.is_paused]",
-        "if s.state is State.DECODE]",
+        "        decodes = [s for s in unpaused if s.state is State.DECODE]\n",
+        "        decodes = [s for s in self.running.values() if s.state is State.DECODE]\n",
         "scheduler/plan::a_pause_takes_a_sequence_out_of_the_pass",
     ),
     mutant(
         "charge the paused to the token budget",
         CORE,
-        "            if not running.is_paused:\n",
-        "            if True:\n",
+        "                    if not s.is_paused and s.request.priority <= priority\n",
+        "                    if s.request.priority <= priority\n",
         "scheduler/admission::a_paused_one_takes_nothing_of_the_token_budget",
         "actors/streams::those_who_do_not_read_hold_no_place_that_others_wait_for",
     ),
     mutant(
         "let the paused hold their places",
         CORE,
-        "        if paused and self._is_crowded:",
-        "        if False:",
+        "    return sequence.is_paused or sequence.request.priority > other.request.priority\n",
+        "    return sequence.request.priority > other.request.priority\n",
         "scheduler/admission::the_paused_give_way_to_those_who_wait_for_a_place",
         "actors/streams::those_who_do_not_read_hold_no_place_that_others_wait_for",
     ),

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from kvpool import KvPool, Ledger, blocks_for
+from kvpool import KvPool, Ledger, admit, blocks_for
 from scheduler import EngineConfig, Request, Scheduler, Sequence, State
 from spec import SamplingParams, SpecConfig
 
@@ -30,7 +30,8 @@ class Rig:
         self.core = Scheduler(self.config)
         self.ledger = Ledger(KvPool(self.config.num_blocks, self.config.block_tokens), self.config.prefix_cache)
         self.accept = accept
-        self.num_submitted = 0
+        self.sequences = []
+        self.preempted = []
         self.ended = []
 
     @property
@@ -41,29 +42,36 @@ class Rig:
         fields = {"prompt": list(prompt), "params": GREEDY, "max_tokens": 20, **changes}
         request = Request(**fields)
         speculative = request.speculative or self.config.speculative
-        sequence = Sequence(self.num_submitted, request, speculative, self.config.max_model_len)
-        self.num_submitted += 1
+        sequence = Sequence(len(self.sequences), request, speculative, self.config.max_model_len)
+        self.sequences.append(sequence)
         self.core.submit(sequence)
         return sequence
 
     def admit(self):
-        candidates = self.core.candidates(self.available)
-        for sequence in candidates:
-            cached = self.ledger.admit(sequence.seq, sequence.context, sequence.request.cache_salt, 0)
-            self.core.admitted(sequence, cached)
-        return candidates
+        """Let in who fits; who came in. Who had to go is in `preempted`."""
+        entry = self.core.candidates(self.available)
+        if entry is None:
+            return []
+        cached, preempted = admit(self.ledger, *entry)
+        self.preempted += [self.sequences[seq] for seq in preempted]
+        for seq in preempted:
+            self.core.preempt(self.sequences[seq])
+        asked = [self.sequences[candidate.seq] for candidate in entry.candidates]
+        for sequence, found in zip(asked, cached, strict=True):
+            self.core.admitted(sequence, found)
+        return [sequence for sequence, found in zip(asked, cached, strict=True) if found is not None]
 
     def plan(self):
         """Admit and preempt until there is a pass or nothing to do; the feeds, and who was preempted on the way."""
-        preempted = []
+        self.preempted = []
         while True:
             self.admit()
             plan = self.core.plan(self.available)
             if not plan.victims:
-                return plan.feeds, preempted
+                return plan.feeds, self.preempted
             for victim in plan.victims:
                 self.preempt(victim)
-                preempted.append(victim)
+            self.preempted += plan.victims
 
     def preempt(self, sequence):
         self.core.preempt(sequence)

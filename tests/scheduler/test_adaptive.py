@@ -38,7 +38,7 @@ def best_share(cost, num_rows, num_sure, chances):
 @pytest.mark.parametrize("cost", [FREE, DEAR, PassCost.linear(1.0, 0.2), PassCost((1, 4, 5), (1.0, 1.1, 9.0))])
 @pytest.mark.parametrize("chances", [[], [[0.9, 0.8, 0.1]], [[0.3, 0.2], [0.9, 0.5, 0.4], []], [[0.5] * 3] * 3])
 def test_rows_are_shared_so_that_no_other_share_gives_more_tokens_a_second(cost, chances):
-    shares = share_rows(cost, 3, 3, chances)
+    shares = share_rows(cost, 3, 3, chances, 9)
     assert [0 <= n <= len(draft) for n, draft in zip(shares, chances, strict=True)] == [True] * len(chances)
     expected = 3 + sum(sum(draft[:n]) for draft, n in zip(chances, shares, strict=True))
     best, plain = best_share(cost, 3, 3, chances), 3 / cost.of(3)[-1]
@@ -46,8 +46,15 @@ def test_rows_are_shared_so_that_no_other_share_gives_more_tokens_a_second(cost,
 
 
 def test_what_promises_little_is_not_bet_on():
-    assert share_rows(PassCost.linear(1.0, 0.1), 1, 1, [[0.14]]) == [0], "1.14 tokens for 1.09 of the time"
-    assert share_rows(PassCost.linear(1.0, 0.1), 1, 1, [[0.16]]) == [1]
+    assert share_rows(PassCost.linear(1.0, 0.1), 1, 1, [[0.14]], 9) == [0], "1.14 tokens for 1.09 of the time"
+    assert share_rows(PassCost.linear(1.0, 0.1), 1, 1, [[0.16]], 9) == [1]
+
+
+def test_where_there_is_room_for_few_rows_the_most_promising_get_it():
+    chances = [[0.9, 0.5, 0.1], [0.6, 0.6], [0.05]]
+    for cost in (None, FREE):
+        shares = [share_rows(cost, 3, 3, chances, most) for most in (0, 1, 3, 4, 9)]
+        assert shares == [[0, 0, 0], [1, 0, 0], [1, 2, 0], [2, 2, 0], [3, 2, 1]]
 
 
 def test_chances_follow_what_came_true_and_stop_at_the_first_mistake():
@@ -66,6 +73,18 @@ def test_chances_follow_what_came_true_and_stop_at_the_first_mistake():
     assert own.later(2) == pytest.approx(0.5, abs=0.05), "what lies behind a mistake was never tried"
     assert own.first(3) == Acceptance().first(3), "another strength is another question"
     assert Acceptance(of_all).first(2) == of_all.first(2) < 0.02
+
+
+def test_what_lies_behind_a_mistake_teaches_nothing():
+    """The tokens after a mistake are a continuation of another text, and being equal they tell nothing."""
+    own = Acceptance()
+    before = own.later(2)
+    for _ in range(100):
+        own.learn(2, [1, 2, 3], [9, 2, 3])
+    assert own.later(2) == before
+    for _ in range(100):
+        own.learn(2, [1, 2, 3, 4], [1, 9, 3, 4])
+    assert own.later(2) < 0.02
 
 
 def rig(cost, **changes):

@@ -1,8 +1,11 @@
 """Who is let in: first come first served within a priority, never one before another, and never nobody for ever."""
 
+import weakref
+
 import pytest
 
-from scheduler import State
+from scheduler import Request, Sequence, State
+from scheduler.waiting import WaitingQueue
 from spec import SpecConfig
 from tests.scheduler.rig import CYCLE, SAMPLED, Rig
 
@@ -27,20 +30,22 @@ def test_a_lower_priority_number_goes_first_and_equals_go_by_arrival():
 
 def test_nobody_overtakes_one_that_does_not_fit_yet():
     rig = Rig(num_blocks=12, speculative=NONE)
-    rig.decoding(1, prompt=CYCLE * 4)
+    rig.decoding(1, prompt=[0] * 16)
     large, small = rig.submit(CYCLE * 8, max_tokens=4), rig.submit(CYCLE, max_tokens=4)
     assert rig.admit() == []
     assert list(rig.core.waiting) == [large, small]
 
 
 @pytest.mark.parametrize("num_blocks", range(8, 14))
-def test_one_is_admitted_if_its_context_and_draft_fit_beside_what_the_running_need(num_blocks):
-    """Running: 16 cached of a context of 17, which with a draft of 3 comes to 5 blocks, and one to grow. New: 4."""
+@pytest.mark.parametrize("max_tokens", [4, 8])
+def test_one_is_admitted_if_its_context_and_draft_fit_beside_what_the_running_need(num_blocks, max_tokens):
+    """Running: 16 cached of a context of 17, which with a draft of 3 comes to 5 blocks. New: 4. One each to grow."""
     rig = Rig(num_blocks=num_blocks)
-    rig.decoding(1, prompt=CYCLE * 4, max_tokens=8)
+    rig.decoding(1, prompt=CYCLE * 4, max_tokens=max_tokens)
     assert rig.available == num_blocks - 4
-    rig.submit([0, *CYCLE * 3], max_tokens=8)
-    assert bool(rig.admit()) == (num_blocks >= 4 + 1 + 1 + 4)
+    rig.submit([0, *CYCLE * 3], max_tokens=max_tokens)
+    num_to_grow = 2 if max_tokens == 8 else 0  # the end may be nearer than a block and a draft
+    assert bool(rig.admit()) == (num_blocks >= 4 + 1 + 4 + num_to_grow)
 
 
 def test_alone_one_is_always_admitted():
@@ -84,7 +89,8 @@ def test_the_prefix_cache_is_asked_for_the_whole_context_and_leaves_one_token_to
 def test_a_candidate_that_is_refused_goes_on_waiting_at_its_place():
     rig = Rig()
     first, second = rig.submit(), rig.submit()
-    assert rig.core.candidates(rig.available) == [first, second]
+    entry = rig.core.candidates(rig.available)
+    assert [candidate.seq for candidate in entry.candidates] == [first.seq, second.seq]
     rig.core.admitted(first, None)
     rig.core.admitted(second, None)
     assert first.state is second.state is State.WAITING
@@ -174,7 +180,7 @@ def test_a_victim_keeps_its_tokens_its_generator_and_its_drafter_and_nothing_els
     rig.preempt(sequence)
     assert (sequence.cached, sequence.draft, sequence.state) == (0, None, State.PREEMPTED)
     assert (sequence.context, sequence.rng.state, sequence.drafter) == (context, rng, drafter)
-    assert (sequence.num_preemptions, rig.core.num_preemptions) == (1, 1)
+    assert sequence.num_preemptions == 1
     rig.check()
     feeds, _ = rig.plan()
     assert feeds[0].ids[: len(context) - sequence.cached] == context[sequence.cached :]
@@ -185,6 +191,23 @@ def test_room_left_in_last_blocks_is_counted_before_anybody_is_preempted():
     rig = Rig(speculative=NONE)
     rig.decoding(3, prompt=CYCLE + CYCLE[:2], params=SAMPLED)
     assert victims_for(rig, leave=0) == []
+
+
+class Watched(Sequence):
+    __slots__ = ("__weakref__",)
+
+
+def test_who_has_left_the_queue_is_not_kept():
+    """The first never leaves, and thousands behind it do."""
+    queue = WaitingQueue()
+    made = [Watched(seq, Request(prompt=[1]), NONE, 10) for seq in range(2000)]
+    refs = [weakref.ref(sequence) for sequence in made]
+    for sequence in made:
+        queue.push(sequence)
+    for sequence in made[1:]:
+        queue.remove(sequence)
+    del made, sequence
+    assert sum(ref() is not None for ref in refs) < 100
 
 
 def test_taking_from_the_middle_of_the_queue_leaves_the_order_of_the_others():

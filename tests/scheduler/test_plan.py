@@ -51,14 +51,18 @@ def test_the_last_token_of_a_context_is_fed_only_together_with_the_draft(budget)
 
 @pytest.mark.parametrize("room", [6, 7, 8, 9, 10, 11])
 def test_a_chunk_takes_what_blocks_have_room_for_and_a_greedy_round_may_go_without_its_draft(room):
-    """Blocks of one token, `room` of them, and a prompt of 7 with a draft of 3."""
-    rig = Rig(block_tokens=1, num_blocks=room)
-    greedy = rig.submit(max_tokens=4)
+    """Blocks of one token, `room` of them left, and a prompt of 7 with a draft of 3."""
+    rig = Rig(block_tokens=1, num_blocks=20)
+    rig.submit(max_tokens=4)
+    rig.admit()
+    rig.hog(leave=room)
     feeds, _ = rig.plan()
     expected = {6: (6, 0, False)}.get(room, (7, 3 if room >= 10 else 0, True))
     assert [(p.num_pending, len(p.draft), p.is_round) for p in feeds] == [expected]
-    rig.end(greedy)
+    rig = Rig(block_tokens=1, num_blocks=20)
     rig.submit(params=SAMPLED, max_tokens=4)
+    rig.admit()
+    rig.hog(leave=room)
     feeds, _ = rig.plan()
     expected = (7, 3, True) if room >= 10 else (min(room, 6), 0, False)
     assert [(p.num_pending, len(p.draft), p.is_round) for p in feeds] == [expected]
@@ -87,14 +91,25 @@ def test_prefill_is_served_in_rank_and_a_late_one_gets_what_is_left():
     assert [(planned.sequence, planned.num_pending) for planned in feeds] == [(early, 30), (late, 20)]
 
 
-def test_rounds_are_served_before_a_prefill_of_better_rank():
+def test_prefill_is_served_in_rank_whoever_came_in_first():
+    rig = Rig(max_batch_tokens=30, speculative=NONE)
+    late = rig.submit(LONG[:80], priority=1)
+    rig.step()
+    early = rig.submit(LONG[50:70], priority=0)
+    feeds, _ = rig.plan()
+    assert [(planned.sequence, planned.num_pending) for planned in feeds] == [(early, 20), (late, 10)]
+
+
+@pytest.mark.parametrize(("priority", "fed"), [(0, [2, 2, 5]), (5, [3, 2, 4])])
+def test_rounds_are_served_before_a_prefill_of_better_rank_and_their_drafts_are_not(priority, fed):
+    """Of 9, two rounds leave 7, and half of that is owed to a prefill of their priority; of all 9 to a better one."""
     rig = Rig()
     decodes = rig.decoding(2, priority=5)
     rig.shrink(max_batch_tokens=9)
-    rig.submit(LONG, priority=0)
+    rig.submit(LONG, priority=priority)
     feeds, _ = rig.plan()
     assert [planned.sequence for planned in feeds[:2]] == decodes
-    assert [planned.num_tokens for planned in feeds] == [4, 4, 1]
+    assert [planned.num_tokens for planned in feeds] == fed
 
 
 @pytest.mark.parametrize("num_decodes", [3, 5, 8])

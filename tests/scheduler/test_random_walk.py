@@ -5,6 +5,7 @@ import random
 import pytest
 
 from scheduler import RequestError, State, check_request
+from sims.explore.pace import Pace
 from spec import SpecConfig
 from tests.scheduler.rig import GREEDY, SAMPLED, VOCAB, Rig
 
@@ -26,6 +27,7 @@ class Walk:
             speculative=SpecConfig.parse(rng.choice(["none", "ngram", "prompt_lookup"]), k),
         )
         self.submitted = []
+        self.pace = Pace(self.rig.config)
 
     def accept(self, planned):
         """Some of the draft, and a token that keeps the context repetitive."""
@@ -73,7 +75,9 @@ class Walk:
         rig, core = self.rig, self.rig.core
         best = min((s for s in core.running.values() if not s.is_paused), key=lambda s: s.rank, default=None)
         feeds, preempted = rig.plan()
-        assert best not in preempted, "the first to run is never preempted"
+        if best in preempted:
+            more_urgent = min(s.request.priority for s in core.running.values() if not s.is_paused)
+            assert more_urgent < best.request.priority, "the first to run gives way to the more urgent alone"
         assert len({planned.sequence.seq for planned in feeds}) == len(feeds)
         assert sum(planned.num_tokens for planned in feeds) <= rig.config.max_batch_tokens
         for planned in feeds:
@@ -89,6 +93,8 @@ class Walk:
         assert feeds or not (num_could_run or core.waiting), "there is always a pass for who could run"
         rig.reserve(feeds)
         rig.ledger.check()
+        num_fed = {planned.sequence.seq: planned.num_tokens for planned in feeds}
+        self.pace.step(len(self.submitted), num_fed, core, rig.available)
         if self.rng.random() < 0.1 and feeds:
             rig.end(self.rng.choice(feeds).sequence)  # while the pass runs: its output is dropped
         rig.settle(feeds)
@@ -131,5 +137,5 @@ def test_the_walks_lead_through_preemption_pauses_and_the_prefix_cache():
             walk.disturb(chance=0.1)
             walk.step()
             totals[1] += len(walk.rig.core.parked) > 0
-        totals[0] += walk.rig.core.num_preemptions
+        totals[0] += sum(sequence.num_preemptions for sequence in walk.submitted)
     assert min(totals) > 20, totals
