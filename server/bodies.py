@@ -6,16 +6,21 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 
+import anyio
 import msgspec
 from starlette.requests import Request
 
 from server.config import ServerConfig
-from server.errors import ApiError
+from server.errors import ApiError, invalid
 from server.parameters import NESTED, NEUTRAL, NOTHING, TAKEN
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
 _MAX_LOGGED_NAMES = 100
+_MAX_UNKNOWN = 100
+_MAX_PARTS = 8192  # messages, and the parts of them
+_LARGE_BYTES = 16 * 1024
+_REST = 4
 
 _log = logging.getLogger("outrider.server")
 
@@ -32,6 +37,7 @@ class BodyReader:
         self._is_strict = config.strict
         self._count_unknown = count_unknown
         self._logged: set[str] = set()
+        self._turn = anyio.Lock()
 
     async def read(self, request: Request) -> bytes:
         """Read a body of JSON. Raises ApiError for one that is too large or called something else."""
@@ -49,18 +55,28 @@ class BodyReader:
                 raise self._too_large()
         return bytes(data)
 
-    def decode(self, data: bytes, kind: type[Body]) -> Body:
+    async def decode(self, data: bytes, kind: type[Body]) -> Body:
         """Read a JSON body. Raises ApiError naming the parameter for what is wrong or not supported."""
+        if len(data) < _LARGE_BYTES:
+            return self._decode(data, kind)
+        async with self._turn:
+            start_s = anyio.current_time()
+            try:
+                return self._decode(data, kind)
+            finally:  # one at a time, and most of the time is everybody else's
+                await anyio.sleep(_REST * (anyio.current_time() - start_s))
+
+    def _decode(self, data: bytes, kind: type[Body]) -> Body:
         try:
             fields = msgspec.json.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ApiError(400, f"the body is not JSON: {error}") from None
         if not isinstance(fields, dict):
             raise ApiError(400, "the body is not a JSON object")
-        unknown: list[str] = []
-        _tidy(fields, kind, "", unknown)
-        if unknown:
-            self._note(unknown, kind)
+        tidying = _Tidying()
+        tidying.tidy(fields, kind, "")
+        if tidying.unknown:
+            self._note(tidying.unknown, kind)
         try:
             return msgspec.convert(fields, kind, str_keys=True)
         except msgspec.ValidationError as error:
@@ -81,30 +97,51 @@ class BodyReader:
                 _log.warning("a request has %.80r, which is not known here and has no effect", place)
 
 
-def _tidy(fields: dict[str, Any], kind: type[msgspec.Struct], path: str, unknown: list[str]) -> None:
-    """Take out of a body what asks for nothing, refuse what is not supported, and collect what is unknown."""
-    known, taken, neutral = _known(kind), TAKEN.get(kind, ()), NEUTRAL.get(kind, {})
-    for name in list(fields):
-        value, is_required = fields[name], known.get(name)
-        if name in taken or (not is_required and _is_among(value, NOTHING)):
+class _Tidying:
+    """Takes out of a body what asks for nothing, refuses what is not supported, and collects what is unknown."""
+
+    def __init__(self) -> None:
+        self.unknown: list[str] = []
+        self._num_parts = 0
+
+    def tidy(self, fields: dict[str, Any], kind: type[msgspec.Struct], path: str) -> None:
+        """Tidy the fields of one struct, which stands at `path`, and of those within."""
+        known, taken, neutral = _known(kind), TAKEN.get(kind, ()), NEUTRAL.get(kind, {})
+        for name in list(fields):
+            value, is_required = fields[name], known.get(name)
+            if is_required or (is_required is not None and not _is_among(value, NOTHING)):
+                continue
+            if name in neutral and not _is_among(value, NOTHING) and not _is_among(value, neutral[name]):
+                raise _unsupported(path + name, neutral[name])
+            if is_required is None and name not in taken and name not in neutral and not _is_among(value, NOTHING):
+                self._note(path + name)
             del fields[name]
-        elif name in neutral:
-            if not _is_among(value, neutral[name]):
-                others = "".join(f" or {msgspec.json.encode(v).decode()}" for v in neutral[name])
-                message = f"{path}{name} is not supported: leave it out{others.replace(' or', ',', 1)}"
-                raise ApiError(400, message, path + name, "unsupported_parameter")
-            del fields[name]
-        elif is_required is None:
-            unknown.append(path + name)
-            del fields[name]
-    for name, inner in NESTED.get(kind, {}).items():
-        value = fields.get(name)
-        if isinstance(value, dict):
-            _tidy(value, inner, f"{path}{name}.", unknown)
-        elif isinstance(value, list):
-            for i, item in enumerate(value):
-                if isinstance(item, dict):
-                    _tidy(item, inner, f"{path}{name}[{i}].", unknown)
+        for name, inner in NESTED.get(kind, {}).items():
+            value = fields.get(name)
+            if isinstance(value, dict):
+                self.tidy(value, inner, f"{path}{name}.")
+            elif isinstance(value, list):
+                self._count(len(value), path + name)
+                for i, item in enumerate(value):
+                    if isinstance(item, dict):
+                        self.tidy(item, inner, f"{path}{name}[{i}].")
+
+    def _note(self, place: str) -> None:
+        self.unknown.append(place)
+        if len(self.unknown) > _MAX_UNKNOWN:
+            message = f"more than {_MAX_UNKNOWN} parameters are not known here, {place:.80} among them"
+            raise ApiError(400, message, f"{place:.80}", "unsupported_parameter")
+
+    def _count(self, num_parts: int, place: str) -> None:
+        self._num_parts += num_parts
+        if self._num_parts > _MAX_PARTS:
+            raise invalid(place, f"more than {_MAX_PARTS} messages and parts of them")
+
+
+def _unsupported(place: str, allowed: list[Any]) -> ApiError:
+    others = " or ".join(msgspec.json.encode(value).decode() for value in allowed)
+    message = f"{place} is not supported: leave it out{', ' if others else ''}{others}"
+    return ApiError(400, message, place, "unsupported_parameter")
 
 
 @cache

@@ -1,15 +1,18 @@
 """Text to ids without holding up anybody else."""
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
 
 from server.conversation import Message, encode_messages
-from server.errors import ApiError, too_long
+from server.errors import invalid, too_long
 from server.tokens import Tokenizer
 
-_AT_ONCE_BYTES = 2048  # a hand-over to a thread costs as much
+T = TypeVar("T")
+
+_AT_ONCE = 2048  # bytes, or ids: a hand-over to a thread costs as much
 
 
 class Encoder:
@@ -30,22 +33,31 @@ class Encoder:
         """Ids of a text. Raises ApiError for one that is too long or no text."""
         num_bytes = self._check([text], param)
         try:
-            ids = await self._encode(num_bytes, lambda: self._tokenizer.encode(text))
+            ids = await self._run(num_bytes, lambda: self._tokenizer.encode(text))
         except ValueError as error:
-            raise ApiError(400, f"{param}: {error}", param, "invalid_value") from None
-        return self.check_length(ids, param)
+            raise invalid(param, str(error)) from None
+        self.check_length(ids, param)
+        return ids
 
     async def conversation(self, messages: Sequence[Message]) -> list[int]:
         """Ids of a conversation up to where the assistant speaks. Raises ApiError for one that cannot be had."""
         num_bytes = self._check([message["content"] for message in messages], "messages")
-        ids = await self._encode(num_bytes, lambda: encode_messages(self._tokenizer, messages))
-        return self.check_length(ids, "messages")
+        ids = await self._run(num_bytes, lambda: encode_messages(self._tokenizer, messages))
+        self.check_length(ids, "messages")
+        return ids
 
-    def check_length(self, ids: list[int], param: str) -> list[int]:
-        """Give a prompt's ids back. Raises ApiError where they are more than can be kept."""
+    async def decode(self, ids: list[int]) -> str:
+        """Text of ids. Raises ApiError for more than fit, or one that is none."""
+        self.check_length(ids, "tokens")
+        try:
+            return await self._run(len(ids), lambda: self._tokenizer.decode(ids))
+        except ValueError as error:
+            raise invalid("tokens", str(error)) from None
+
+    def check_length(self, ids: Sequence[object], param: str) -> None:
+        """Raise ApiError where ids are more than can be kept."""
         if len(ids) > self._num_positions:
             raise too_long(param, f"{len(ids)} tokens: at most {self._num_positions}")
-        return ids
 
     def _check(self, texts: Sequence[str], param: str) -> int:
         #   a character has one byte at least, and counting bytes takes a copy
@@ -56,7 +68,7 @@ class Encoder:
             raise too_long(param, f"{num_bytes} bytes, which are more than {self._num_positions} tokens")
         return num_bytes
 
-    async def _encode(self, num_bytes: int, encode: Callable[[], list[int]]) -> list[int]:
-        if num_bytes <= _AT_ONCE_BYTES:
-            return encode()
-        return await anyio.to_thread.run_sync(encode, limiter=self._limiter)
+    async def _run(self, size: int, work: Callable[[], T]) -> T:
+        if size <= _AT_ONCE:
+            return work()
+        return await anyio.to_thread.run_sync(work, limiter=self._limiter)

@@ -56,7 +56,7 @@ class JobReader:
 
     async def completion(self, data: bytes, salt: str | None) -> Job:
         """Read the body of a completion."""
-        body = self._bodies.decode(data, CompletionBody)
+        body = await self._bodies.decode(data, CompletionBody)
         self.check_model(body.model)
         if body.best_of not in (None, body.n or 1):
             raise ApiError(400, "best_of is not supported: leave it out, or n", "best_of", "unsupported_parameter")
@@ -66,7 +66,7 @@ class JobReader:
 
     async def chat(self, data: bytes, salt: str | None) -> Job:
         """Read the body of a chat completion."""
-        body = self._bodies.decode(data, ChatBody)
+        body = await self._bodies.decode(data, ChatBody)
         self.check_model(body.model)
         if None not in (body.max_tokens, body.max_completion_tokens) and body.max_tokens != body.max_completion_tokens:
             raise invalid(
@@ -79,18 +79,15 @@ class JobReader:
 
     async def tokenize(self, data: bytes) -> list[int]:
         """Read a body with a text, and give its ids."""
-        body = self._bodies.decode(data, TokenizeBody)
+        body = await self._bodies.decode(data, TokenizeBody)
         self.check_model(body.model)
         return await self._encoder.text(body.prompt, "prompt")
 
-    def detokenize(self, data: bytes) -> str:
+    async def detokenize(self, data: bytes) -> str:
         """Read a body with ids, and give their text."""
-        body = self._bodies.decode(data, DetokenizeBody)
+        body = await self._bodies.decode(data, DetokenizeBody)
         self.check_model(body.model)
-        try:
-            return self._tokenizer.decode(body.tokens)
-        except ValueError as error:
-            raise invalid("tokens", str(error)) from None
+        return await self._encoder.decode(body.tokens)
 
     def check_model(self, name: str | None) -> None:
         """Refuse a model that is not the one served."""
@@ -103,18 +100,22 @@ class JobReader:
             return [await self._encoder.text(prompt, "prompt")]
         if not prompt:
             raise invalid("prompt", "it is empty: a text or at least one token id")
+        if isinstance(prompt[0], int):
+            self._encoder.check_length(prompt, "prompt")
+        else:
+            self._check_count("prompt", len(prompt), self._server.max_choices, "prompts")
         num_ids = sum(isinstance(part, int) for part in prompt)
         if num_ids == len(prompt):
-            return [self._encoder.check_length(list(prompt), "prompt")]  # type: ignore[arg-type]
+            return [list(prompt)]  # type: ignore[arg-type]
         if num_ids:
             raise invalid("prompt", "token ids between other prompts: one list of ids is one prompt")
-        self._check_count("prompt", len(prompt), self._server.max_choices, "prompts")
         return [await self._prompt(part) for part in prompt]  # type: ignore[arg-type]
 
     async def _prompt(self, prompt: str | list[int]) -> list[int]:
         if isinstance(prompt, str):
             return await self._encoder.text(prompt, "prompt")
-        return self._encoder.check_length(prompt, "prompt")
+        self._encoder.check_length(prompt, "prompt")
+        return prompt
 
     def _job(
         self,

@@ -113,7 +113,7 @@ class Service:
     async def detokenize(self, request: Request) -> Response:
         """`POST /detokenize`."""
         self._keys.salt(request)
-        return json_response({"prompt": self._reader.detokenize(await self._bodies.read(request))})
+        return json_response({"prompt": await self._reader.detokenize(await self._bodies.read(request))})
 
     async def health(self, _: Request) -> Response:
         """`GET /health`: 503 once the engine has given up."""

@@ -62,7 +62,8 @@ class Tokenizer:
         except UnicodeEncodeError as error:
             raise ValueError(f"text has half a surrogate pair at {error.start}, which is no character") from error
         encoder = self._with_special if parse_special else self._plain
-        ids: list[int] = encoder.encode(text, add_special_tokens=False).ids
+        #   of the library's calls this one lets other threads run meanwhile
+        ids: list[int] = encoder.encode_batch_fast([text], add_special_tokens=False)[0].ids
         if max(ids, default=0) >= self.vocab_size:
             token = self._with_special.id_to_token(max(ids))
             raise ValueError(f"text has {token!r}, id {max(ids)}: the model knows ids in [0, {self.vocab_size})")

@@ -1,6 +1,7 @@
 """Tokenizers and chat templates as the folders of model hubs have them."""
 
 import json
+import threading
 
 import pytest
 
@@ -196,3 +197,21 @@ def test_tool_calls_are_written_by_a_template_that_knows_them_and_refused_by_ano
         text_of_chat("{{ messages[0].content }}", calls)
     with pytest.raises(ValueError, match=r"messages\[0\].content None: must be a string"):
         text_of_chat(knows, [{"role": "assistant", "content": None, "tool_calls": []}])
+
+
+def test_other_threads_run_while_a_long_text_is_encoded():
+    tokenizer, text = with_template(None), "hello hell " * 50_000
+    has_begun, is_done, seen = threading.Event(), threading.Event(), []
+
+    def watch():
+        has_begun.wait()
+        while not is_done.wait(0.0005):
+            seen.append(None)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    has_begun.set()
+    assert len(tokenizer.encode(text)) > 1000
+    is_done.set()
+    watcher.join()
+    assert len(seen) > 5

@@ -98,6 +98,7 @@ async def refusal(body, limits=LIMITS):
             "invalid_value",
         ),
         ({"messages": []}, "messages", "invalid_value"),
+        ({"messages": [{"role": "user", "content": ""}] * 9000}, "messages", "invalid_value"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
             "messages[0].content[0].type",
@@ -200,11 +201,17 @@ async def test_unknown_parameters_are_counted_or_refused(caplog):
 
 async def test_what_is_logged_of_unknown_parameters_is_bounded(caplog):
     counts = []
-    body = {**COMPLETION, "y" * 5000: 1, **{f"x{i}": 1 for i in range(500)}}
-    await read(body, unknown=counts)
-    assert counts == [501]
+    body = {**COMPLETION, "y" * 5000: 1, **{f"x{i}": 1 for i in range(80)}}
+    reader = reader_of(LIMITS, counts)
+    for start in range(2):
+        asked = {**body, **{f"y{start}{i}": 1 for i in range(15)}}
+        await reader.completion(json.dumps(asked).encode(), None)
+    assert counts == [96, 96]
     assert len(caplog.records) == 100
     assert len(caplog.text) < 30_000
+    #   more than anybody means are refused
+    told = (await refusal({**body, **{f"z{i}": 1 for i in range(30)}})).body["error"]
+    assert (told["code"], len(told["param"])) == ("unsupported_parameter", 3)
 
 
 class Rendering(ToyTokenizer):
