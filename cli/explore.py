@@ -1,18 +1,21 @@
 """`outrider explore`: small simulated worlds by the thousand, every law of the engine checked all the time."""
 
 import itertools
-import sys
 import time
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 import click
 
-from cli.options import refuse_without_effect
+from cli.endings import BROKEN, INTERRUPTED
+from cli.options import POSITIVE, refuse_without_effect
 from cli.outputs import OutFile, Output, ResumeFile
+from cli.progress import Progress
 from sims.errors import SimError
 from sims.explore.campaign import Campaign, load, save
 from sims.explore.diagram import diagram
+from sims.explore.draw import draw
 from sims.explore.exhaustive import explore as explore_all
 from sims.explore.run import run
 from sims.explore.scenario import Scenario, from_json
@@ -22,12 +25,22 @@ from sims.explore.twice import run_twice
 from sims.timeline import Timeline
 
 _SAVE_EVERY_S = 10.0
+_NEEDED = dict.fromkeys(
+    ("seeds", "start", "minutes", "resume", "no_shrink", "shows_pairs"),
+    "a campaign, without --seed, --scenario and --exhaustive",
+) | {
+    "timeline_file": "one run: --seed or --scenario",
+    "twice": "seeds or a scenario, without --exhaustive",
+    "exhaustive": "to go alone, without --seed and --scenario",
+    "seed": "to go alone, without --scenario",
+}
 
 
 @click.command()
 @click.option("--seeds", type=click.IntRange(min=1), default=500, show_default=True, help="How many seeds to explore.")
 @click.option("--start", type=click.IntRange(min=0), show_default="0, or the next one", help="The first seed.")
-@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Explore for so long, not so many seeds.")
+@click.option("--minutes", type=POSITIVE, help="Explore for so long, not so many seeds.")
+@click.option("--seed", type=click.IntRange(min=0), help="Run this seed only, and draw the run.")
 @click.option("--resume", type=ResumeFile(), help="Keep the summary in this file, and go on where it stands.")
 @click.option("--twice", is_flag=True, help="Run each seed twice; a message that differs is a failure.")
 @click.option("--no-shrink", is_flag=True, help="Show failing seeds as they were drawn.")
@@ -47,6 +60,7 @@ def explore(
     ctx: click.Context,
     seeds: int,
     start: int | None,
+    seed: int | None,
     minutes: float | None,
     resume: str | None,
     twice: bool,
@@ -58,79 +72,103 @@ def explore(
 ) -> None:
     """Explore interleavings and faults of the engine in small scenarios drawn from seeds.
 
-    Exit status 1 if a law was broken; each failing seed is made smaller and drawn as a sequence diagram.
+    Exit status 1 if a law was broken. Each kind of failure is shown once: its first seed, made smaller and drawn as a
+    sequence diagram, with the traceback of what died, and the other seeds. Ctrl-C ends with the summary of what was.
     """
-    is_campaign = scenario_text is None and not exhaustive
+    is_one = scenario_text is not None or seed is not None
+    is_campaign = not is_one and not exhaustive
     needs = dict.fromkeys(("seeds", "start", "minutes", "resume", "no_shrink", "shows_pairs"), is_campaign)
-    needs |= {"timeline_file": scenario_text is not None, "twice": not exhaustive, "exhaustive": scenario_text is None}
-    refuse_without_effect(ctx, {name: (has_effect, "a campaign or a scenario") for name, has_effect in needs.items()})
+    needs |= {
+        "timeline_file": is_one and not exhaustive,
+        "twice": not exhaustive,
+        "exhaustive": not is_one,
+        "seed": scenario_text is None,
+    }
+    refuse_without_effect(ctx, {name: (has_effect, _NEEDED[name]) for name, has_effect in needs.items()})
     try:
-        if scenario_text is not None:
-            is_sound = _show(_read_scenario(scenario_text), timeline_file, twice=twice)
-        elif exhaustive:
+        if exhaustive:
             is_sound = _explore_all(TINY if "all" in exhaustive else exhaustive)
+        elif is_one:
+            scenario = draw(seed) if seed is not None else _read_scenario(str(scenario_text))
+            is_sound = _show(scenario, timeline_file, twice=twice)
         else:
             campaign = Campaign() if resume is None else load(Path(resume))
             first = campaign.next_seed if start is None else start
             numbers = itertools.count(first) if minutes is not None else range(first, first + seeds)
-            is_sound = _explore_seeds(campaign, numbers, minutes, resume, twice=twice, shrinks=not no_shrink)
+            is_whole = _explore_seeds(campaign, numbers, minutes, resume, twice=twice, shrinks=not no_shrink)
             if shows_pairs:
                 _print(pairs(campaign.coverage))
+            if not is_whole:
+                ctx.exit(INTERRUPTED)
+            is_sound = not campaign.failures
     except SimError as error:
         raise click.UsageError(str(error), ctx) from None
     if not is_sound:
-        sys.exit(1)
+        ctx.exit(BROKEN)
 
 
 def _explore_seeds(
     campaign: Campaign, seeds: Iterable[int], minutes: float | None, resume: str | None, *, twice: bool, shrinks: bool
 ) -> bool:
-    last_s = time.monotonic()
-    until_s = None if minutes is None else last_s + 60 * minutes
+    """Explore, save and tell; whether it came to its end."""
+    started_s = last_s = time.monotonic()
+    until_s = None if minutes is None else started_s + 60 * minutes
+    num_before, is_whole = campaign.num_runs, True
+    num_all = len(seeds) if isinstance(seeds, range) else None
+    with Progress() as progress:
 
-    def look(campaign: Campaign) -> None:
-        nonlocal last_s
-        if time.monotonic() - last_s < _SAVE_EVERY_S:
-            return
-        last_s = time.monotonic()
-        if resume is not None:
-            save(campaign, Path(resume))
-        if sys.stderr.isatty():
-            click.echo(
-                f"seed {campaign.next_seed}: {campaign.num_runs} runs, {len(campaign.failures)} failed", err=True
-            )
+        def look(campaign: Campaign) -> None:
+            nonlocal last_s
+            num_runs, failed = campaign.num_runs - num_before, campaign.num_failed
+            if minutes is None:
+                progress.show("seeds", num_runs, num_all, lambda: f"{failed} failed")
+            else:
+                minutes_gone = (time.monotonic() - started_s) / 60
+                progress.show("minutes", minutes_gone, minutes, lambda: f"{num_runs:,} seeds, {failed} failed")
+            if resume is not None and time.monotonic() - last_s >= _SAVE_EVERY_S:
+                save(campaign, Path(resume))
+                last_s = time.monotonic()
 
-    try:
-        campaign.go_on(seeds, twice=twice, shrinks=shrinks, until_s=until_s, after_each=look)
-    except KeyboardInterrupt:
-        click.echo("broken off", err=True)
-    finally:
-        if resume is not None:
-            save(campaign, Path(resume))
+        try:
+            campaign.go_on(seeds, twice=twice, shrinks=shrinks, until_s=until_s, after_each=look)
+        except KeyboardInterrupt:
+            is_whole = False
+        finally:
+            if resume is not None:
+                save(campaign, Path(resume))
     _print(summary(campaign))
     for found in campaign.failures:
         click.echo()
         _print(failure(found))
         click.echo(diagram(from_json(found.scenario)))
-    return not campaign.failures
+    if not is_whole:
+        click.echo(f"broken off before seed {campaign.next_seed}", err=True)
+    return is_whole
 
 
 def _explore_all(names: Iterable[str]) -> bool:
     is_sound = True
-    for name in names:
-        started_s = time.monotonic()
-        explored = explore_all(TINY[name])
-        seconds = time.monotonic() - started_s
-        click.echo(
-            f"{name}: {explored.num_states} states with {explored.num_choices} choices, "
-            f"{explored.num_orders} orders, in {explored.num_runs} runs and {seconds:.1f} s; "
-            f"cancels: {', '.join(sorted(explored.cancels)) or 'none'}; "
-            f"faults: {', '.join(sorted(explored.faults)) or 'none'}"
-        )
-        if explored.violation is not None:
-            is_sound = False
-            click.echo(diagram(TINY[name], explored.choices))
+    with Progress() as progress:
+        for name in names:
+            started_s = time.monotonic()
+            what = f"runs of {name}"
+            explored = explore_all(TINY[name], partial(_show_states, progress, what))
+            seconds = time.monotonic() - started_s
+            click.echo(
+                f"{name}: {explored.num_states} states with {explored.num_choices} choices, "
+                f"{explored.num_orders} orders, in {explored.num_runs} runs and {seconds:.1f} s; "
+                f"cancels: {', '.join(sorted(explored.cancels)) or 'none'}; "
+                f"faults: {', '.join(sorted(explored.faults)) or 'none'}"
+            )
+            if explored.violation is not None:
+                is_sound = False
+                click.echo(diagram(TINY[name], explored.choices))
+                click.echo(explored.violation.traceback, nl=False)
     return is_sound
+
+
+def _show_states(progress: Progress, what: str, num_runs: int, num_states: int) -> None:
+    progress.show(what, num_runs, None, lambda: f"{num_states:,} states")
 
 
 def _show(scenario: Scenario, timeline_file: Output | None, *, twice: bool) -> bool:
@@ -140,6 +178,8 @@ def _show(scenario: Scenario, timeline_file: Output | None, *, twice: bool) -> b
         run(scenario, timeline)
         timeline.close()
     violation = (run_twice(scenario) if twice else run(scenario)).violation
+    if violation is not None:
+        click.echo(violation.traceback, nl=False)
     return violation is None
 
 

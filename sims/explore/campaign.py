@@ -1,6 +1,7 @@
 """Many seeds, one after the other: what was covered, what was found, and a summary that can be taken up again."""
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,14 +16,31 @@ from sims.explore.scenario import to_json
 from sims.explore.shrink import shrink
 from sims.explore.twice import run_twice
 
+_MOST_OTHERS = 20
 
-class Failure(msgspec.Struct, frozen=True):
-    """A seed that broke a law, and the smallest scenario found that breaks the same one."""
+
+class Failure(msgspec.Struct):
+    """A kind of failure: the first seed that showed it, and the smallest scenario found that breaks the same law.
+
+    Of one kind are those that break the same law and say the same of it but for the numbers, or died at the same place.
+    """
 
     seed: int
     law: str
     what: str
     scenario: str
+    traceback: str = ""
+    """Of what died, if something did."""
+    num_seeds: int = 1
+    others: list[int] = []
+    """The next seeds that showed it, a few."""
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """What tells it from other kinds."""
+        place = re.findall(r'File "([^"]+)", line (\d+)', self.traceback)[-1:]
+        said = re.sub(r"\d+(, \d+)*", "#", self.what)
+        return self.law, f"{place[0]} {said.partition(': ')[2]}" if place else said
 
 
 class Campaign(msgspec.Struct):
@@ -35,6 +53,12 @@ class Campaign(msgspec.Struct):
     seconds: float = 0.0
     coverage: Coverage = msgspec.field(default_factory=Coverage)
     failures: list[Failure] = []
+    """One for each kind."""
+
+    @property
+    def num_failed(self) -> int:
+        """Seeds that broke a law."""
+        return sum(found.num_seeds for found in self.failures)
 
     @property
     def runs_per_s(self) -> float:
@@ -72,9 +96,16 @@ class Campaign(msgspec.Struct):
         self.num_callbacks += outcome.num_callbacks
         self.coverage.add(outcome.coverage)
         if outcome.violation is not None:
-            law = outcome.violation.law
-            smallest = shrink(scenario, law, run_twice if twice else run) if shrinks else scenario
-            self.failures.append(Failure(seed, law, outcome.violation.what, to_json(smallest)))
+            law, what, died = outcome.violation.law, outcome.violation.what, outcome.violation.traceback
+            found = Failure(seed, law, what, to_json(scenario), died)
+            for known in self.failures:
+                if known.kind == found.kind:
+                    known.num_seeds += 1
+                    known.others += [seed] if len(known.others) < _MOST_OTHERS else []
+                    return
+            if shrinks:
+                found.scenario = to_json(shrink(scenario, law, run_twice if twice else run))
+            self.failures.append(found)
 
 
 def load(path: Path) -> Campaign:

@@ -9,7 +9,7 @@ from actors import Engine, EngineFailed, EngineFull, RequestError, Stream, Token
 from actors.messages import Message
 from scheduler import Request
 from sims.explore.expected import expected, fits
-from sims.explore.invariants import CANCEL, CRASH, LOSSLESS, PROGRESS, Violation
+from sims.explore.invariants import CANCEL, CRASH, LOSSLESS, PROGRESS, Violation, traceback_of
 from sims.explore.scenario import Client, Leave, Scenario
 from sims.explore.watch import Watch
 
@@ -44,7 +44,8 @@ class Crowd:
         except Violation as violation:
             self.watch.found(violation)
         except Exception as error:
-            self.watch.found(Violation(CRASH, f"client-{index}: {type(error).__name__}: {error}"))
+            said = f"client-{index}: {type(error).__name__}: {error}"
+            self.watch.found(Violation(CRASH, said, traceback_of(error)))
 
 
 class Visit:

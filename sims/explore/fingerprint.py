@@ -34,7 +34,9 @@ from spec import SamplingParams
 
 _LEFT_OUT: dict[type, frozenset[str]] = {
     # counts that nothing depends on
-    Watch: frozenset({"coverage", "num_messages", "num_callbacks", "_mark", "_log", "_note", "_sequences"}),
+    Watch: frozenset(
+        {"coverage", "num_messages", "num_callbacks", "_mark", "_log", "_note", "_sequences", "_tracebacks"}
+    ),
     SchedulerActor: frozenset({"counters"}),
     BlockManager: frozenset({"num_checks"}),
     Sequence: frozenset({"last_served", "drafter", "num_preemptions", "num_rounds", "num_drafted", "num_accepted"}),

@@ -1,5 +1,7 @@
 """The laws that hold at any moment, each checked from the engine's raw state and not by the engine's own checks."""
 
+import re
+import traceback
 from array import array
 from collections import Counter
 from itertools import chain
@@ -22,12 +24,18 @@ CRASH = "no actor fails by itself"
 
 
 class Violation(Exception):  # what is reported, not an error of the program
-    """A law was found broken."""
+    """A law was found broken; `traceback` is that of what died, where something did."""
 
-    def __init__(self, law: str, what: str) -> None:
+    def __init__(self, law: str, what: str, traceback: str = "") -> None:
         super().__init__(f"{law}: {what}")
         self.law = law
         self.what = what
+        self.traceback = traceback
+
+
+def traceback_of(error: Exception) -> str:
+    """Give an error's traceback, with the names of files alone: where they are says nothing."""
+    return re.sub(r'(?<=File ")\S*/(?=[^/]+", line)', "", "".join(traceback.format_exception(error)))
 
 
 def check_conservation(insides: Insides) -> None:

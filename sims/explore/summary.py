@@ -13,7 +13,9 @@ def summary(campaign: Campaign) -> Iterator[str]:
     coverage = campaign.coverage
     yield (
         f"{campaign.num_runs} runs, {campaign.runs_per_s:.1f} a second; {campaign.num_messages} messages, the laws "
-        f"checked before each of {campaign.num_callbacks} callbacks; {len(campaign.failures)} seeds broke a law"
+        f"checked before each of {campaign.num_callbacks} callbacks; "
+        f"{campaign.num_failed} seeds broke a law"
+        + (f", in {len(campaign.failures)} ways" if campaign.failures else "")
     )
     yield f"ends: {_counts(coverage.ends)}"
     yield f"faults: {_counts(coverage.faults)}"
@@ -45,9 +47,13 @@ def pairs(coverage: Coverage) -> Iterator[str]:
 
 
 def failure(found: Failure) -> Iterator[str]:
-    """Tell of a failing seed, with the commands that repeat it."""
+    """Tell of a kind of failure, with the commands that repeat it."""
     yield f"seed {found.seed} broke a law. {found.law}: {found.what}"
-    yield f"  as drawn: outrider explore --start {found.seed} --seeds 1"
+    if found.num_seeds > 1:
+        others = ", ".join(map(str, found.others)) + (", ..." if found.num_seeds > 1 + len(found.others) else "")
+        yield f"  so did {found.num_seeds - 1} more: {others}"
+    yield from (f"  {line}" for line in found.traceback.splitlines())
+    yield f"  as drawn: outrider explore --seed {found.seed}"
     yield f"  smallest: outrider explore --scenario '{found.scenario}'"
 
 

@@ -41,6 +41,7 @@ from sims.explore.invariants import (
     check_conservation,
     check_fence,
     check_lengths,
+    traceback_of,
 )
 from sims.explore.pace import Pace
 from sims.explore.scenario import Scenario
@@ -90,6 +91,7 @@ class Watch:
         self._is_pool_lost = False  # the block manager died, and the scheduler has yet to hear of it
         self._pace = Pace(scenario.engine)
         self._num_crashes = 0
+        self._tracebacks: dict[str, str] = {}
         self._prefixes = Prefixes(scenario.engine.block_tokens)
         for client in scenario.clients:
             for request in (client.request, client.again):
@@ -271,13 +273,21 @@ class Watch:
         self.insides.tasks[name].cancel()
 
     def _follow(self, actor: Actor) -> None:
-        disown = actor.disown
+        disown, live = actor.disown, actor.run
 
         def follow(error: ActorCrashed | ActorGivenUp) -> None:
             self._died(actor, error)
             disown(error)
 
+        async def run() -> None:
+            try:
+                await live()
+            except Exception as error:
+                self._tracebacks[actor.name] = traceback_of(error)
+                raise
+
         actor.disown = follow  # type: ignore[method-assign]
+        actor.run = run  # type: ignore[method-assign]
 
     def _died(self, actor: Actor, error: ActorCrashed | ActorGivenUp) -> None:
         is_for_good = isinstance(error, ActorGivenUp)
@@ -289,7 +299,7 @@ class Watch:
             is_planted = cause == "Injected" or (cause == "TimeoutError" and struck["hang"])
             is_planted = is_planted or ("was promised room" in str(error) and struck["out_of_blocks"])
             if not is_planted or self._num_crashes > struck.total():
-                self.found(Violation(CRASH, str(error)))
+                self.found(Violation(CRASH, str(error), self._tracebacks.pop(actor.name, "")))
         if is_for_good:
             self.coverage.count(self.coverage.faults, "given_up")
             if self._num_crashes <= self._scenario.engine.max_restarts:

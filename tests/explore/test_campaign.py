@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from cli.main import main
 from kvpool import KvPool
 from sims.errors import SimError
-from sims.explore.campaign import Campaign, load, save
+from sims.explore.campaign import Campaign, Failure, load, save
 from sims.explore.coverage import MESSAGES, STATES, Coverage, impossible, num_possible
 from sims.explore.diagram import diagram
 from sims.explore.draw import draw
@@ -208,10 +208,74 @@ def test_the_command_shows_a_failing_seed_with_what_repeats_it(monkeypatch):
     assert done.output.rstrip().endswith(diagram(scenario).splitlines()[-1])
 
 
+def test_a_kind_of_failure_is_told_once_with_the_traceback_of_what_died(monkeypatch):
+    def burst(self, block):
+        raise ZeroDivisionError(f"block {block}")
+
+    monkeypatch.setattr(KvPool, "release", burst)
+    done = invoke("--seeds", "12", "--no-shrink")
+    assert done.exit_code == 1
+    told = [line for line in done.output.splitlines() if "broke a law." in line]
+    assert 1 <= len(told) <= 2
+    num_failed = int(done.output.split(" seeds broke a law")[0].split()[-1])
+    assert num_failed >= 8
+    assert done.output.count("outrider explore --seed ") == len(told)
+    assert "  Traceback (most recent call last):" in done.output
+    assert 'File "test_campaign.py", line ' in done.output
+    assert "ZeroDivisionError: block " in done.output
+    assert str(pytest.__file__)[:6] not in done.output
+    assert f"  so did {num_failed - len(told)} more: " in done.output or len(told) == 2
+
+
+def test_failures_are_of_one_kind_where_only_numbers_differ():
+    def failure(what, traceback=""):
+        return Failure(0, "conservation", what, "", traceback)
+
+    assert failure("block 3 counts [1, 2] owners").kind == failure("block 12 counts [4] owners").kind
+    assert failure("block 3 is lost").kind != failure("block 3 counts twice").kind
+    at = 'File "pool.py", line 7, in release'
+    assert failure("scheduler: KeyError: 3", at).kind == failure("blocks: KeyError: 4", at).kind
+    assert failure("scheduler: KeyError: 3", at).kind != failure("scheduler: KeyError: 3", at.replace("7", "8")).kind
+
+
+def test_one_seed_is_run_and_drawn(monkeypatch):
+    done = invoke("--seed", "3")
+    assert done.exit_code == 0
+    assert done.output == f"{diagram(draw(3))}\n"
+    monkeypatch.setattr(KvPool, "release", lambda self, block: None)
+    broken = invoke("--seed", "0")
+    assert broken.exit_code == 1
+    assert "VIOLATION" in broken.output
+
+
+def test_ctrl_c_ends_a_campaign_with_its_summary(monkeypatch, tmp_path):
+    file = tmp_path / "summary.json"
+    num_run = 0
+
+    def interrupted(scenario):
+        nonlocal num_run
+        num_run += 1
+        if num_run == 4:
+            raise KeyboardInterrupt
+        return run(scenario)
+
+    monkeypatch.setattr("sims.explore.campaign.run", interrupted)
+    done = invoke("--resume", str(file))
+    assert done.exit_code == 130
+    assert done.stdout.startswith("3 runs, ")
+    assert done.stderr == "broken off before seed 3\n"
+    assert json.loads(file.read_text())["next_seed"] == 3
+
+
 @pytest.mark.parametrize(
     "args",
     [
         ("--exhaustive", "leaves", "--seeds", "3"),
+        ("--exhaustive", "leaves", "--seed", "3"),
+        ("--seed", "1", "--seeds", "3"),
+        ("--resume", "/dev/full"),
+        ("--resume", "/nowhere/summary.json"),
+        ("--minutes", "nan"),
         ("--timeline", "file.json"),
         ("--scenario", "no-such-file"),
         ("--scenario", "{}"),
