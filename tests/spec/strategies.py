@@ -1,11 +1,13 @@
 """What hypothesis draws for a round: rows with exact ties and holes, drafts that are often right."""
 
 import math
+from itertools import product
 from typing import NamedTuple
 
 from hypothesis import strategies as st
 
 from tests import reference as ref
+from tests.reference_trees import tokens_to
 
 
 class Case(NamedTuple):
@@ -67,3 +69,42 @@ def one_round(draw, vocab=None):
             draft_probs.append(ref.normalize(weights))
     verify = "resample" if draft_probs is not None else draw(st.sampled_from(["resample", "match"]))
     return Case(all_rows, draft, draft_probs, fields, prompt, output, verify)
+
+
+class TreeCase(NamedTuple):
+    rows: list
+    tokens: list
+    parents: list
+    draft_probs: list | None
+    params: dict
+    prompt: list
+    output: list
+    rule: str
+    children: str
+
+
+@st.composite
+def one_tree_round(draw, vocab=None):
+    """Trees of all forms, whose tokens are often what the target wants."""
+    vocab = draw(st.integers(2, 5)) if vocab is None else vocab
+    rule, children = draw(
+        st.sampled_from(
+            [*product(["resample", "match"], ["top"]), *product(["resample", "traversal"], ["iid", "distinct"])]
+        )
+    )
+    fields, prompt, output = draw(params(vocab)), draw(ids(vocab, min_size=1)), draw(ids(vocab))
+    all_rows, tokens, parents, laws = [draw(rows(vocab))], [], [], {}
+    for _ in range(draw(st.integers(0, 7))):
+        parent = draw(st.integers(-1, len(tokens) - 1))
+        taken = {tokens[i] for i in range(len(tokens)) if parents[i] == parent} if children != "iid" else set()
+        if len(taken) == vocab:
+            continue
+        law = ref.distribution(all_rows[parent + 1], fields, prompt, output + tokens_to(tokens, parents, parent))
+        free = [token for token in range(vocab) if token not in taken]
+        tokens.append(draw(st.sampled_from([*(token for token in free if law[token] > 0), *free])))
+        parents.append(parent)
+        weights = draw(st.lists(st.integers(0, 3), min_size=vocab, max_size=vocab))
+        laws.setdefault(parent, [weight + 1 for weight in weights])
+        all_rows.append(draw(rows(vocab)))
+    draft_probs = None if children == "top" else [ref.normalize(laws[parent]) for parent in parents]
+    return TreeCase(all_rows, tokens, parents, draft_probs, fields, prompt, output, rule, children)

@@ -7,14 +7,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spec import Pcg32, Round, SamplingParams, SpecError, verify_batch, verify_draft
-from tests.spec.strategies import one_round
+from spec import DraftTree, Pcg32, Round, SamplingParams, SpecError, verify_batch, verify_draft, verify_tree
+from tests.spec.strategies import TreeCase, one_round, one_tree_round
 from tests.spec.targets import params_of
 
-batches = st.integers(2, 5).flatmap(lambda vocab: st.lists(one_round(vocab), min_size=1, max_size=6))
+batches = st.integers(2, 5).flatmap(
+    lambda vocab: st.lists(one_round(vocab) | one_tree_round(vocab), min_size=1, max_size=6)
+)
 
 
 def round_of(case, seed):
+    if isinstance(case, TreeCase):
+        return Round(
+            case.tokens,
+            params_of(case.params),
+            case.prompt,
+            case.output,
+            Pcg32(seed, 5),
+            verify=case.rule,
+            draft_probs=case.draft_probs,
+            parents=case.parents,
+            children=case.children,
+        )
     return Round(
         case.draft,
         params_of(case.params),
@@ -26,7 +40,15 @@ def round_of(case, seed):
     )
 
 
-@settings(max_examples=80)
+def verify_alone(case, rows, params, rng):
+    if isinstance(case, TreeCase):
+        tree = DraftTree(case.tokens, case.parents)
+        options = {"rule": case.rule, "children": case.children}
+        return verify_tree(rows, tree, case.draft_probs, params, case.prompt, case.output, rng, **options)
+    return verify_draft(rows, case.draft, case.draft_probs, params, case.prompt, case.output, rng, verify=case.verify)
+
+
+@settings(max_examples=120)
 @given(batches, st.integers(0, 2**60), st.sampled_from([np.float32, np.float64]))
 def test_a_batch_equals_its_rounds_alone(cases, seed, dtype):
     rounds = [round_of(case, seed + i) for i, case in enumerate(cases)]
@@ -35,18 +57,9 @@ def test_a_batch_equals_its_rounds_alone(cases, seed, dtype):
     assert len(batch) == len(cases)
     for i, (case, round_, verified) in enumerate(zip(cases, rounds, batch, strict=True)):
         rng = Pcg32(seed + i, 5)
-        alone = verify_draft(
-            np.array(case.rows, dtype),
-            case.draft,
-            case.draft_probs,
-            round_.params,
-            case.prompt,
-            case.output,
-            rng,
-            verify=case.verify,
-        )
+        alone = verify_alone(case, np.array(case.rows, dtype), round_.params, rng)
         assert list(verified.tokens) == list(alone.tokens)
-        assert verified.n_accepted == alone.n_accepted
+        assert (verified.n_accepted, list(verified.path)) == (alone.n_accepted, list(alone.path))
         assert list(verified.logprobs) == list(alone.logprobs)
         assert round_.rng.state == rng.state
 
@@ -103,6 +116,37 @@ def test_neighbours_do_not_matter():
     assert [list(verified.tokens) for verified in verify_batch(backwards, rounds[::-1])] == together[::-1]
 
 
+def test_greedy_trees_together_equal_each_alone():
+    dice = np.random.default_rng(4)
+    trees, rows = [], []
+    for _ in range(16):
+        parents = [int(dice.integers(-1, node)) for node in range(12)]
+        tree = DraftTree(range(12), parents)  # siblings differ
+        own = dice.normal(size=(13, 64)).astype(np.float32)
+        for node, parent in enumerate(parents):
+            own[parent + 1, node] += 3 * dice.random()  # some child or other is the best
+        trees.append(tree)
+        rows.append(own)
+    params = SamplingParams(temperature=0)
+    rounds = [Round(tree.tokens, params, [1], [], Pcg32(1), parents=tree.parents) for tree in trees]
+    batch = verify_batch(np.concatenate(rows), rounds)
+    for own, tree, verified in zip(rows, trees, batch, strict=True):
+        alone = verify_tree(own, tree, None, params, [1], [], Pcg32(1))
+        assert (verified.tokens, list(verified.path)) == (alone.tokens, list(alone.path))
+        assert verified.logprobs == alone.logprobs
+    assert {len(verified.path) for verified in batch} >= {0, 1, 2}
+
+
+@pytest.mark.parametrize("node", [-1, 0])
+def test_a_bad_row_on_a_path_is_found(node):
+    rows = np.zeros((3, 8), np.float32)
+    rows[:, 5] = 1
+    rows[node + 1] = np.nan
+    rounds = [Round([5, 2], SamplingParams(temperature=0), [1], [], Pcg32(1), parents=[-1, -1])] * 2
+    with pytest.raises(SpecError):
+        verify_batch(np.concatenate([np.ones((3, 8), np.float32), rows]), rounds)
+
+
 def test_no_rounds_is_an_empty_batch():
     assert verify_batch(np.zeros((0, 4), np.float32), []) == []
 
@@ -121,6 +165,14 @@ def bad_batches():
         yield f"a draft id out of the vocabulary in round {i}", rows, spoilt
         spoilt[i] = Round([1, 2], rounds[i].params, [1], [], rounds[i].rng, draft_probs=[[0.5] * 8] * 2)
         yield f"a law that sums to 4 in round {i}", rows, spoilt
+        spoilt[i] = Round([1, 2], rounds[i].params, [1], [], rounds[i].rng, parents=[-1, 1])
+        yield f"no tree in round {i}", rows, spoilt
+        spoilt[i] = Round([1, 1], rounds[i].params, [1], [], rounds[i].rng, parents=[-1, -1])
+        yield f"equal siblings in round {i}", rows, spoilt
+        spoilt[i] = Round([1, 2], rounds[i].params, [1], [], rounds[i].rng, verify="traversal")
+        yield f"traversal of what was not drawn in round {i}", rows, spoilt
+        spoilt[i] = Round([1, 2], rounds[i].params, [1], [], rounds[i].rng, children="iid")
+        yield f"drawn children without laws in round {i}", rows, spoilt
         spoilt[i] = Round([1, 2], SamplingParams(logit_bias={9: 1.0}), [1], [], rounds[i].rng)
         yield f"a bias out of the vocabulary in round {i}", rows, spoilt
 
