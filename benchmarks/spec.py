@@ -3,7 +3,7 @@
 import numpy as np
 
 from benchmarks.harness import Figure, compare, show
-from spec import Drafter, Pcg32, Round, SamplingParams, SpecConfig, verify_batch, verify_draft
+from spec import BestFirst, Drafter, Pcg32, Round, SamplingParams, SpecConfig, verify_batch, verify_draft
 
 GREEDY = SamplingParams(temperature=0)
 SAMPLED = SamplingParams(temperature=0.8)
@@ -26,37 +26,55 @@ def drafting() -> list[Figure]:
     rng = np.random.default_rng(1)
     figures = []
 
-    def round_of(drafter, fresh):
-        at = iter(fresh)
+    def round_of(cfg, text, fresh):
+        drafter, at = Drafter(cfg, text), iter(fresh)
+        draft = drafter.propose if cfg.shape is None else lambda k: drafter.draft(k, k)
 
         def one_round():
-            drafter.propose(M)
+            draft(cfg.k)
             drafter.append(next(at))
 
         return one_round
 
-    for draft in ("prompt_lookup", "ngram"):
-        text = rng.integers(0, 5000, 131_072).tolist()
-        rounds = [rng.integers(0, 5000, M).tolist() for _ in range(200_000)]
-        cfg = SpecConfig.parse(draft, M)
-        figures.append(
-            compare(
-                f"{draft}: a round at 131,072 tokens against 1,024",
-                round_of(Drafter(cfg, text), rounds),
-                round_of(Drafter(cfg, text[:1024]), rounds[:100_000]),
-                goal="<= 1.5",
-                number=300,
-                repeat=25,
+    #   fresh tokens, and phrases that come again and again: what a short context has of them, a long one has oftener
+    phrases = [rng.integers(0, 5000, rng.integers(3, 40)).tolist() for _ in range(40)]
+
+    def tokens_of(phrased, num_tokens):
+        if not phrased:
+            return rng.integers(0, 5000, num_tokens).tolist()
+        text = []
+        while len(text) < num_tokens:
+            text += phrases[rng.integers(len(phrases))][rng.integers(3) :]
+        return text[:num_tokens]
+
+    for name, cfg in (
+        ("prompt_lookup", SpecConfig.parse("prompt_lookup", M)),
+        ("prompt_lookup, max_ngram 10", SpecConfig("prompt_lookup", M, max_ngram=10)),
+        ("ngram", SpecConfig.parse("ngram", M)),
+        ("suffix", SpecConfig.parse("suffix", 16)),
+        ("suffix, best first", SpecConfig("suffix", shape=BestFirst(16))),
+    ):
+        for kind, phrased in (("random tokens", False), ("phrases", True)):
+            text = tokens_of(phrased, 131_072)
+            fresh = tokens_of(phrased, 10_000 * M)
+            rounds = [fresh[i : i + M] for i in range(0, len(fresh), M)]
+            figures.append(
+                compare(
+                    f"{name}, {kind}: a round at 131,072 tokens against 1,024",
+                    round_of(cfg, text, rounds),
+                    round_of(cfg, text[:1024], rounds[:5_000]),
+                    goal="<= 1.5",
+                    number=50,
+                    repeat=31,
+                )
             )
-        )
     text = rng.integers(0, 5000, 32_768)
     ctx = text.astype(np.int32)
-    drafter = Drafter(SpecConfig.parse("prompt_lookup", M), text.tolist())
     figures.append(
         compare(
             "prompt_lookup: a numpy scan of 32,768 tokens against a round",
             lambda: windows_lookup(ctx, M),
-            round_of(drafter, rounds),
+            round_of(SpecConfig.parse("prompt_lookup", M), text.tolist(), rounds),
             goal=">= 50",
             number=20,
         )

@@ -16,11 +16,11 @@ class FinishedRequests:
 
     `add` costs next to nothing; the texts wait until `take_in` indexes them, as much at a time as its caller can spare.
     A salt's newest quarter of `most_tokens` is always there; where many salts share the room, those go whole that have
-    gained nothing for longest. Of a text longer than a quarter the end is kept.
+    gained nothing for longest. Of a text longer than an eighth the end is kept.
     """
 
     def __init__(self, most_tokens: int = DEFAULT_FINISHED_TOKENS) -> None:
-        check_int("most_tokens", most_tokens, 4)
+        check_int("most_tokens", most_tokens, 8)
         self._most_tokens = most_tokens
         self._by_salt: OrderedDict[Hashable, _Texts] = OrderedDict()
         self._waiting: deque[tuple[Hashable, array[int]]] = deque()
@@ -39,7 +39,7 @@ class FinishedRequests:
 
     def add(self, salt: Hashable, tokens: Iterable[int]) -> None:
         """Let a finished request's tokens wait to be taken in; of too many that wait the oldest are dropped."""
-        text = array("i", tokens)[-(self._most_tokens // 4) :]
+        text = array("i", tokens)[-(self._most_tokens // 8) :]
         if not text:
             return
         self._waiting.append((salt, text))
@@ -96,7 +96,7 @@ class _Texts:
         self._filled: tuple[SuffixIndex, ...] = ()
 
     def begin(self, num_tokens: int) -> None:
-        """Begin a text of at most a quarter of `most_tokens`."""
+        """Begin a text of at most an eighth of `most_tokens`."""
         if len(self.current.text) + num_tokens > self._most_tokens:
             self.current, self._heir = self._heir, SuffixIndex(MAX_MATCH_TOKENS)
         is_half_full = len(self.current.text) + num_tokens > self._most_tokens // 2

@@ -85,8 +85,7 @@ class SuffixDrafts:
         if finished is not None:
             state, num_matched = finished.match(own.text[-longest:])
             for shorter in finished.suffixes_of(state):
-                if finished.count[shorter]:  # not so at the end of a text that is still being taken in
-                    self._add_matches(matches, finished, shorter, num_matched, limit, 1.0, is_own=False)
+                self._add_matches(matches, finished, shorter, num_matched, limit, 1.0, is_own=False)
         matches.sort(reverse=True)
         best: SuffixDraft | None = None
         for reach, match_len, is_own, state in matches:

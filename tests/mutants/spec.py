@@ -99,10 +99,6 @@ MUTANTS = [
         "suffix.py",
         ("suffix",),
         {
-            "draft from what is not counted yet": (
-                "                if finished.count[shorter]:",
-                "                if shorter:",
-            ),
             "leave the occurrence at the end out of the count": (
                 "the draft is made\n            count[state] += 1\n",
                 "the draft is made\n            count[state] += 0\n",
