@@ -6,7 +6,6 @@ from types import TracebackType
 from typing import Self
 
 import anyio
-import msgspec
 
 from actors.actor import Tap
 from actors.blocks import BlockManager
@@ -19,7 +18,7 @@ from actors.stats import EngineStats
 from actors.stream import OpenStreams, Stream
 from actors.supervisor import Supervisor
 from models import Model
-from scheduler import EngineConfig, PassCost, Request, RequestError, check_request
+from scheduler import EngineConfig, PassCost, Request, RequestError, check_request, own_copy
 
 
 class EngineFailed(RuntimeError):
@@ -140,7 +139,7 @@ class Engine:
             raise RuntimeError("the engine is not running: submit inside its `async with` block")
         self._check_loop()
         check_request(request, self.config, self._vocab_size, self._max_model_len)
-        request = msgspec.structs.replace(request, prompt=list(request.prompt))  # the caller may change its own
+        request = own_copy(request)
         seq = self._next_seq
         request_id = self._free_id(seq) if request.id is None else request.id
         if request_id in self._streams:

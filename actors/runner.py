@@ -10,7 +10,7 @@ import anyio.to_thread
 
 from actors.actor import Actor, Tap
 from actors.messages import Feed, Message, Outcome, RoundSpec, Step, StepDone
-from models import Chunk, Emission, Model, execute
+from models import Chunk, Emission, Model, ModelError, execute
 from scheduler import EngineConfig
 from spec import Pcg32, Round, SpecError
 
@@ -72,10 +72,7 @@ class ModelRunner(Actor):
         def work() -> list[tuple[Emission | SpecError, list[float] | None]]:
             #   log-probabilities are read here, where they are computed: off the event loop
             results = execute(model, chunks, rounds)
-            return [
-                (result, result.logprobs if wants_logprobs and not isinstance(result, SpecError) else None)
-                for result in results
-            ]
+            return [(result, _logprobs(result) if wants_logprobs else None) for result in results]
 
         async with asyncio.timeout(self._config.pass_timeout_s):
             results = await self._run_pass(work, sum(len(chunk.ids) for chunk in chunks))
@@ -85,6 +82,14 @@ class ModelRunner(Actor):
             for feed in step.feeds
         ]
         return StepDone(step.number, outcomes)
+
+
+def _logprobs(result: Emission | SpecError) -> list[float] | None:
+    if isinstance(result, SpecError):
+        return None
+    if len(result.logprobs) != len(result.tokens):
+        raise ModelError(f"{len(result.logprobs)} log-probabilities were given for {len(result.tokens)} tokens")
+    return result.logprobs
 
 
 def _chunk(feed: Feed) -> Chunk:

@@ -1,7 +1,7 @@
 """Targets: what the engine can drive. Nothing here loads weights or heavy packages when imported."""
 
 from models.checked_kv import KvMismatch
-from models.execution import execute
+from models.execution import ModelError, execute
 from models.fake import FakeModel, FakeTarget
 from models.fake_proposer import FakeProposer, LoneFakeProposer
 from models.protocol import Ask, Chunk, Emission, Model, Proposer, SelfVerifyingModel, SlotMove
@@ -18,6 +18,7 @@ __all__ = [
     "KvMismatch",
     "LoneFakeProposer",
     "Model",
+    "ModelError",
     "Proposer",
     "ReplayModel",
     "RunnerTarget",

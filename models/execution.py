@@ -9,21 +9,66 @@ from models.protocol import Chunk, Emission, Model, SelfVerifyingModel, SlotMove
 from spec import Round, SpecError, compaction, verify_batch, verify_round
 
 
+class ModelError(RuntimeError):
+    """A model gave something other than what it promises."""
+
+
 def execute(model: Model, chunks: Sequence[Chunk], rounds: Sequence[Round]) -> list[Emission | SpecError]:
     """Feed `chunks` in one pass and verify `rounds`, one for each chunk with rows, in the order of the chunks.
 
     What a round accepts of a tree is then moved together, so that all of a sequence's KV goes on without a gap from
     slot to slot; what it holds behind that is rejected. A round that cannot be verified (a row of NaN, say) gives its
-    error and disturbs no other; its generator has not moved. What the pass itself raises is raised.
+    error and disturbs no other; its generator has not moved. What the pass itself raises is raised, and ModelError for
+    rows or answers that are not those asked for.
     """
     if isinstance(model, SelfVerifyingModel):
-        results = list(model.forward_and_verify(chunks, rounds))
+        results = _checked(model.forward_and_verify(chunks, rounds), rounds, model.vocab_size)
     else:
-        results = _verify(model.forward(chunks), rounds)
+        rows = check_rows(model.forward(chunks), sum(chunk.num_rows for chunk in chunks), model.vocab_size)
+        results = _verify(rows, rounds)
     moves = list(_moves([chunk for chunk in chunks if chunk.num_rows], rounds, results))
     if moves:
         model.move_slots(moves)
     return results
+
+
+def check_rows(rows: object, num_rows: int, vocab_size: int) -> NDArray[np.float32]:
+    """Give a model's rows back. Raises ModelError unless they are float32 `[num_rows, vocab_size]`."""
+    if not isinstance(rows, np.ndarray):
+        raise ModelError(f"forward gave a {type(rows).__name__}, not a numpy array")
+    if rows.shape != (num_rows, vocab_size) or rows.dtype != np.float32:
+        raise ModelError(
+            f"forward gave {rows.dtype} rows of shape {rows.shape}, not float32 of shape {(num_rows, vocab_size)}: "
+            "vocab_size logits for each of the last num_rows ids of every chunk"
+        )
+    return rows
+
+
+def _checked(
+    answers: Sequence[Emission | SpecError], rounds: Sequence[Round], vocab_size: int
+) -> list[Emission | SpecError]:
+    if len(answers) != len(rounds):
+        raise ModelError(f"forward_and_verify gave {len(answers)} answers for {len(rounds)} rounds")
+    results: list[Emission | SpecError] = []
+    for answer, round_ in zip(answers, rounds, strict=True):
+        flaw = None if isinstance(answer, SpecError) else _flaw(answer.tokens, answer.path, round_, vocab_size)
+        results.append(answer if flaw is None else SpecError(f"the model verified a round wrongly: {flaw}"))
+    return results
+
+
+def _flaw(tokens: Sequence[int], path: Sequence[int], round_: Round, vocab_size: int) -> str | None:
+    """Tell why tokens are not a path of the draft from its root and one token more; None where they are."""
+    if set(map(type, tokens)) != {int} or min(tokens) < 0 or max(tokens) >= vocab_size:
+        return f"tokens {tokens} are not int ids in [0, {vocab_size}), one or more"
+    if len(path) != len(tokens) - 1:
+        return f"{len(tokens)} tokens and {len(path)} accepted nodes"
+    parents = range(-1, len(round_.draft) - 1) if round_.parents is None else round_.parents
+    above = -1
+    for node, token in zip(path, tokens, strict=False):
+        if not 0 <= node < len(round_.draft) or parents[node] != above or round_.draft[node] != token:
+            return f"tokens {tokens} accept nodes {list(path)}, which the draft does not have in a row"
+        above = node
+    return None
 
 
 def _moves(

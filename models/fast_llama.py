@@ -45,7 +45,6 @@ class FastLlama:
         )
         _log.info("packing weights")
         self._packed = _pack(config, weights)
-        self._workers = ThreadPoolExecutor(max(1, self.num_threads - 1), thread_name_prefix="outrider-kernel")
         self._kv: PagedKv | None = None
         self._rooms: tuple[Shared, Private] | None = None
         self._warm_up()
@@ -61,10 +60,11 @@ class FastLlama:
         return self.config.max_model_len
 
     def bind(self, num_blocks: int, block_tokens: int) -> None:
-        """Take fresh KV memory, and fresh room for passes: one that its caller gave up may still run in the old."""
+        """Take fresh KV memory, and room and threads for passes: one that was given up may still run in the old."""
         config, sizes = self.config, self._sizes
         self._kv = PagedKv(config.num_layers, num_blocks, block_tokens, config.num_kv_heads, sizes.padded_head)
         self._rooms = None
+        self._workers = ThreadPoolExecutor(max(1, self.num_threads - 1), thread_name_prefix="outrider-kernel")
 
     def move_slots(self, moves: Sequence[SlotMove]) -> None:
         """Move KV within sequences. A key keeps the rotation of the position it was fed at."""

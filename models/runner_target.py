@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from models.execution import check_rows
 from models.protocol import Chunk, Model, SlotMove
 from spec import MAX_NODES
 
@@ -42,7 +43,7 @@ class RunnerTarget:
             raise ValueError(f"{end} positions: the cache holds max_model_len {self.max_model_len}")
         table = self._table + self._free[: needed - len(self._table)]
         chunk = Chunk(ids=ids, start=self._cached, table=table, num_rows=len(ids), parents=parents)
-        rows = self._model.forward([chunk])
+        rows = check_rows(self._model.forward([chunk]), len(ids), self._model.vocab_size)
         del self._free[: needed - len(self._table)]
         self._table, self._cached = table, end
         return rows

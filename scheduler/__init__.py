@@ -4,7 +4,7 @@ from scheduler.adaptive import PassCost
 from scheduler.config import NO_DRAFTS, EngineConfig
 from scheduler.core import Entry, Plan, Planned, Scheduler, Settled
 from scheduler.errors import RequestError
-from scheduler.request import Request, check_request
+from scheduler.request import Request, check_request, own_copy
 from scheduler.sequence import FinishReason, Sequence
 from scheduler.states import MOVES, State
 
@@ -24,4 +24,5 @@ __all__ = [
     "Settled",
     "State",
     "check_request",
+    "own_copy",
 ]

@@ -1,9 +1,12 @@
 """The engine's measures."""
 
+import math
+
 import msgspec
 
 from scheduler.errors import refuse
 from spec import SpecConfig
+from spec.errors import is_number
 
 NO_DRAFTS = SpecConfig.parse("none", 1)
 
@@ -38,15 +41,25 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     restart_period_s: float = 5.0
 
     def __post_init__(self) -> None:
-        for field in ("num_blocks", "block_tokens", "max_batch_tokens", "max_running", "max_model_len", "audit_every"):
-            if getattr(self, field) < 1:
-                raise refuse(field, getattr(self, field), "an integer >= 1")
-        if self.max_waiting is not None and self.max_waiting < 0:
-            raise refuse("max_waiting", self.max_waiting, "an integer >= 0, or None")
-        if self.pass_timeout_s is not None and self.pass_timeout_s <= 0:
-            raise refuse("pass_timeout_s", self.pass_timeout_s, "seconds > 0, or None")
-        if self.max_restarts < 0 or self.restart_period_s <= 0:
-            raise refuse("max_restarts", (self.max_restarts, self.restart_period_s), "an integer >= 0, in seconds > 0")
+        for field, low in _LEAST.items():
+            value = getattr(self, field)
+            if field == "max_waiting" and value is None:
+                continue
+            if type(value) is not int or not low <= value <= _MOST:
+                allowed = f"an integer >= {low}" if type(value) is not int or value < low else f"an integer <= {_MOST}"
+                raise refuse(field, value, allowed + (", or None" if field == "max_waiting" else ""))
+        for field in ("pass_timeout_s", "restart_period_s"):
+            value = getattr(self, field)
+            if field == "pass_timeout_s" and value is None:
+                continue
+            if not is_number(value) or not 0 < value < math.inf:
+                also = ", or None" if field == "pass_timeout_s" else ", in which max_restarts is counted"
+                raise refuse(field, value, "seconds > 0" + also)
+        for field in ("adaptive", "prefix_cache"):
+            if not isinstance(getattr(self, field), bool):
+                raise refuse(field, getattr(self, field), "True or False")
+        if not isinstance(self.speculative, SpecConfig):
+            raise refuse("speculative", self.speculative, "a SpecConfig")
         self.check_draft("speculative", self.speculative)
 
     def check_draft(self, field: str, speculative: SpecConfig) -> None:
@@ -55,3 +68,17 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise refuse(f"{field}.k", speculative.k, f"less than max_batch_tokens ({self.max_batch_tokens})")
         if self.stream_tokens < 1 + speculative.k:
             raise refuse(f"{field}.k", speculative.k, f"less than stream_tokens ({self.stream_tokens})")
+
+
+_MOST = 2**31 - 1  # blocks, positions and rows are counted in 32 bits by models
+_LEAST = {
+    "num_blocks": 1,
+    "block_tokens": 1,
+    "max_batch_tokens": 1,
+    "max_running": 1,
+    "max_model_len": 1,
+    "stream_tokens": 1,
+    "audit_every": 1,
+    "max_waiting": 0,
+    "max_restarts": 0,
+}

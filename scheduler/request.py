@@ -5,7 +5,7 @@ import msgspec
 from kvpool import blocks_for
 from scheduler.config import EngineConfig
 from scheduler.errors import RequestError, refuse
-from spec import Rule, SamplingParams, SpecConfig, SpecError, stream
+from spec import Rule, SamplingParams, SpecConfig, SpecError
 
 DEFAULT_PARAMS = SamplingParams()
 
@@ -16,7 +16,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     `id` names it to the client and must not be in use (None: the engine makes one). A lower `priority` goes first.
     Prefixes are shared only between requests of the same `cache_salt`. `speculative` overrides the engine's drafts
     (`SpecConfig.parse("none", 1)` switches them off); `choice` numbers the completions of one prompt and seed.
-    Without `logprobs`, tokens carry None for theirs.
+    Without `logprobs`, tokens carry None for theirs. The engine checks a request as it is submitted and keeps a copy.
     """
 
     prompt: list[int]
@@ -33,30 +33,31 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: bool = True
 
 
+_MOST = 2**63 - 1  # what a message can carry
+_BOUNDS = {"max_tokens": (1, _MOST), "priority": (-_MOST, _MOST), "seed": (0, 2**64 - 1), "choice": (0, 2**62 - 1)}
+"""Integers, and what they may be; lanes of random numbers are two for each choice."""
+
+
 def check_request(request: Request, config: EngineConfig, vocab_size: int, max_model_len: int) -> None:
-    """Refuse with RequestError what could never be served, naming the field."""
-    for field in ("max_tokens", "seed", "priority", "choice"):
-        value = getattr(request, field)
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise refuse(field, value, "an integer")
+    """Refuse with RequestError what could never be served, naming the field.
+
+    Every type is checked: what is let in here is believed from here on. Numbers are Python's own.
+    """
+    if not isinstance(request, Request):
+        raise refuse("request", request, "a Request")
+    _check_types(request)
     prompt = request.prompt
     if not prompt:
         raise refuse("prompt", prompt, "at least one token")
-    if not all(map(int.__instancecheck__, prompt)) or min(prompt) < 0 or max(prompt) >= vocab_size:
-        bad = next(t for t in prompt if not isinstance(t, int) or not 0 <= t < vocab_size)
-        raise refuse("prompt", bad, f"int ids in [0, {vocab_size})")
+    for field, ids in (("prompt", prompt), ("eos", request.eos)):
+        #   a set of types is made at C speed, where most of a prompt's check is spent
+        if ids and (not set(map(type, ids)) <= {int} or min(ids) < 0 or max(ids) >= vocab_size):
+            bad = next(t for t in ids if type(t) is not int or not 0 <= t < vocab_size)
+            raise refuse(field, bad, f"int ids in [0, {vocab_size})")
     if len(prompt) > max_model_len:
         raise refuse("prompt", f"{len(prompt)} tokens", f"at most max_model_len ({max_model_len})")
-    if request.max_tokens < 1:
-        raise refuse("max_tokens", request.max_tokens, "an integer >= 1")
-    for token in request.eos:
-        if not isinstance(token, int) or not 0 <= token < vocab_size:
-            raise refuse("eos", token, f"int ids in [0, {vocab_size})")
-    if request.verify not in ("resample", "match"):
-        raise refuse("verify", request.verify, "'resample' or 'match'")
     try:
         request.params.check_vocabulary(vocab_size)
-        stream(request.seed, request.choice)
     except SpecError as error:
         raise RequestError(str(error)) from None
     if request.speculative is not None:
@@ -74,3 +75,35 @@ def check_request(request: Request, config: EngineConfig, vocab_size: int, max_m
 def num_new_tokens(request: Request, max_model_len: int) -> int:
     """Tokens the request can get: its own bound, or what the cache leaves room for."""
     return min(request.max_tokens, max_model_len - len(request.prompt) + 1)
+
+
+def own_copy(request: Request) -> Request:
+    """Copy what the caller may change later. RequestError where that has been made wrong since it was first checked."""
+    params = request.params
+    try:
+        params = msgspec.structs.replace(params, logit_bias=dict(params.logit_bias))
+    except SpecError as error:
+        raise RequestError(str(error)) from None
+    return msgspec.structs.replace(request, prompt=list(request.prompt), eos=tuple(request.eos), params=params)
+
+
+def _check_types(request: Request) -> None:
+    for field, (low, high) in _BOUNDS.items():
+        value = getattr(request, field)
+        if type(value) is not int:
+            raise refuse(field, value, "an integer")
+        if not low <= value <= high:
+            raise refuse(field, value, f"an integer >= {low}" if value < low else f"an integer in [{low}, {high}]")
+    for field, kinds, allowed in (
+        ("prompt", (list, tuple), "a list of int ids"),
+        ("eos", (tuple, list, set, frozenset), "a tuple of int ids"),
+        ("params", SamplingParams, "SamplingParams"),
+        ("id", (str, type(None)), "a str, or None"),
+        ("cache_salt", (str, type(None)), "a str, or None"),
+        ("speculative", (SpecConfig, type(None)), "a SpecConfig, or None"),
+        ("logprobs", bool, "True or False"),
+    ):
+        if not isinstance(getattr(request, field), kinds):
+            raise refuse(field, getattr(request, field), allowed)
+    if not isinstance(request.verify, str) or request.verify not in ("resample", "match"):
+        raise refuse("verify", request.verify, "'resample' or 'match'")

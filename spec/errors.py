@@ -1,5 +1,6 @@
 """The one error of this package, and the checks that many fields share."""
 
+import sys
 from typing import TypeGuard
 
 
@@ -9,7 +10,22 @@ class SpecError(ValueError):
 
 def refuse(field: str, value: object, allowed: str) -> SpecError:
     """Build the error for a bad value: the field, what it holds, what it may hold."""
-    return SpecError(f"{field} is {value!r}: {allowed}")
+    return SpecError(said(field, value, allowed))
+
+
+def said(field: str, value: object, allowed: str) -> str:
+    """Say what is wrong with a value, however large it is."""
+    try:
+        shown = repr(value)
+    except ValueError:  # an integer of thousands of digits
+        shown = f"an {type(value).__name__} too long to be written"
+    if len(shown) > _LONGEST:
+        shown = f"{shown[:_LONGEST]}..."
+    return f"{field} is {shown}: {allowed}"
+
+
+_LARGEST = int(sys.float_info.max)
+_LONGEST = 200  # characters of a value that an error repeats
 
 
 def is_int(value: object) -> TypeGuard[int]:
@@ -18,8 +34,10 @@ def is_int(value: object) -> TypeGuard[int]:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Tell whether a value is a number; true and false are none."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """Tell whether a value is a number that a float can hold; true and false are none."""
+    if isinstance(value, float):
+        return True
+    return is_int(value) and -_LARGEST <= value <= _LARGEST
 
 
 def check_int(field: str, value: object, low: int, high: int | None = None) -> None:

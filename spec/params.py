@@ -30,7 +30,7 @@ class SamplingParams(msgspec.Struct, frozen=True):
             if not is_number(getattr(self, field)):
                 raise refuse(field, getattr(self, field), "a number")
         for field in ("top_k", "min_tokens"):
-            check_int(field, getattr(self, field), 0)
+            check_int(field, getattr(self, field), 0, _MOST)
         if not (self.temperature >= 0 and math.isfinite(self.temperature)):
             raise refuse("temperature", self.temperature, "a finite number >= 0")
         if not 0 < self.top_p <= 1:
@@ -41,11 +41,15 @@ class SamplingParams(msgspec.Struct, frozen=True):
         for field in ("presence_penalty", "frequency_penalty"):
             if not -2 <= getattr(self, field) <= 2:
                 raise refuse(field, getattr(self, field), "a number in [-2, 2]")
+        if not isinstance(self.logit_bias, dict):
+            raise refuse("logit_bias", self.logit_bias, "a dict of a bias by token id")
         for token, bias in self.logit_bias.items():
             if not is_int(token):
                 raise refuse("logit_bias", token, "keys are token ids")
             if not is_number(bias) or math.isnan(bias) or bias == math.inf:
                 raise refuse(f"logit_bias[{token}]", bias, "a number below +inf")
+        if not isinstance(self.stop_token_ids, (tuple, list, set, frozenset)):
+            raise refuse("stop_token_ids", self.stop_token_ids, "a tuple of token ids")
         stops = tuple(self.stop_token_ids)
         for token in stops:
             if not is_int(token):
@@ -80,4 +84,5 @@ class SamplingParams(msgspec.Struct, frozen=True):
                     raise refuse(field, token, f"ids in [0, {vocab_size})")
 
 
+_MOST = 2**63 - 1  # what a message can carry
 _PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")

@@ -177,7 +177,7 @@ def test_after_a_restart_there_is_room_for_as_many_as_before():
 
     async def main():
         async with engine(num_blocks=40, stream_tokens=5) as running:
-            large = [running.submit(request([i, 1, 2] * 4, max_tokens=40)) for i in range(4)]
+            large = [running.submit(request([i, 1, 2] * 10, max_tokens=40)) for i in range(4)]
             await until(lambda: running.stats().num_paused == 4)
             running._send(Settle([], []))
             assert {s.reason for s in await read_all(large)} == {"error"}

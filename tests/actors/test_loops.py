@@ -65,9 +65,9 @@ def in_another_thread(call):
         except Exception as error:
             raised.append(error)
 
-    thread = threading.Thread(target=target)
+    thread = threading.Thread(target=target, daemon=True)
     thread.start()
-    thread.join()
+    thread.join(10)
     return raised
 
 

@@ -1,10 +1,13 @@
 """What is refused at the door, with its field named; a refusal leaves no trace."""
 
+import math
+
+import numpy as np
 import pytest
 
 from actors import EngineConfig, EngineFull, Request, RequestError
 from spec import SamplingParams, SpecConfig, SpecError
-from tests.actors.harness import VOCAB, assert_all_back, engine, expected, lookup, read, request, run
+from tests.actors.harness import VOCAB, assert_all_back, config, engine, expected, lookup, read, request, run
 
 REFUSED = {
     "prompt, empty": (request([]), r"prompt is \[\]: at least one token"),
@@ -30,6 +33,43 @@ REFUSED = {
     "priority": (request(priority="high"), r"priority is 'high': an integer"),
     "seed, not whole": (request(seed=0.5), r"seed is 0.5: an integer"),
     "choice, not whole": (request(choice=None), r"choice is None: an integer"),
+    **{
+        f"{field}, {wrong!r}": (request(**{field: wrong}), rf"{field} is .*: {allowed}")
+        for field, wrongs, allowed in (
+            ("max_tokens", (True, 3.0, "3", None, np.int64(3), [3]), "an integer"),
+            ("max_tokens", (2**63, -(10**400)), "an integer"),
+            ("priority", (False, 1.0, np.int32(1), 2**63, -(2**63)), "an integer"),
+            ("seed", (True, 1.0, np.uint64(1), 10**400), "an integer"),
+            ("choice", (True, 2**62, "0", np.int8(0)), "an integer"),
+            ("eos", ((True,), (3.0,), (np.int64(3),), ("3",), (None,), [-1], {VOCAB}), "int ids"),
+            ("eos", (3, None, "3", b"3", {3: 1}, range(3), np.array([3])), "a tuple of int ids"),
+            ("id", (7, b"a", ("a",), True), "a str, or None"),
+            ("cache_salt", ([1], 1, b"salt", {}, ("a",)), "a str, or None"),
+            ("params", (None, {"temperature": 0}, "greedy"), "SamplingParams"),
+            ("speculative", ("prompt_lookup", 4, {"k": 4}), "a SpecConfig, or None"),
+            ("verify", (["resample"], None, b"match", True), "'resample' or 'match'"),
+            ("logprobs", (1, None, "yes", np.bool_(True)), "True or False"),
+        )
+        for wrong in wrongs
+    },
+    **{
+        f"prompt, {wrong!r}": (Request(prompt=wrong), rf"prompt is .*: {allowed}")
+        for wrong, allowed in (
+            ([1, True], "int ids"),
+            ([1, 2.0], "int ids"),
+            ([np.int64(1)], "int ids"),
+            ([1, None], "int ids"),
+            ([10**400], "int ids"),
+            ([[1, 2]], "int ids"),
+            (None, "a list of int ids"),
+            ("12", "a list of int ids"),
+            (b"12", "a list of int ids"),
+            ({1, 2}, "a list of int ids"),
+            (np.array([1, 2]), "a list of int ids"),
+            (iter([1, 2]), "a list of int ids"),
+        )
+    },
+    "no request at all": ({"prompt": [1]}, r"request is .*: a Request"),
     "id": (request(id="taken"), r"id is 'taken': one that no open request has"),
 }
 
@@ -99,6 +139,52 @@ def test_a_prompt_may_be_changed_once_it_is_submitted():
     run(main())
 
 
+def test_whatever_a_request_holds_may_be_changed_once_it_is_submitted():
+    async def main():
+        async with engine() as running:
+            bias, eos = {3: 2.0}, [5]
+            wants = request(params=SamplingParams(temperature=0, logit_bias=bias), eos=eos, max_tokens=20)
+            whole = expected(request(params=SamplingParams(temperature=0, logit_bias={3: 2.0}), eos=(5,)), config())
+            stream = running.submit(wants)
+            bias[1], bias[2] = 100.0, math.nan
+            eos[:] = range(8)
+            assert (await read(stream)).tokens[:12] == whole.tokens
+            with pytest.raises(RequestError, match=r"logit_bias\[2\] is nan"):
+                running.submit(wants)
+            assert_all_back(running)
+
+    run(main())
+
+
+def test_a_refused_value_is_named_however_large():
+    with pytest.raises(RequestError, match="num_blocks is an int too long to be written"):
+        EngineConfig(num_blocks=10**9999)
+    with pytest.raises(SpecError, match=r"temperature is 1000.*000[.]{3}: a number"):
+        SamplingParams(temperature=10**400)
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        *((field, 10**400) for field in ("temperature", "top_k", "top_p", "repetition_penalty", "min_tokens")),
+        *((field, "1") for field in ("temperature", "top_k", "presence_penalty")),
+        ("logit_bias", None),
+        ("logit_bias", [(1, 2.0)]),
+        ("logit_bias", {1: 10**400}),
+        ("logit_bias", {1: True}),
+        ("logit_bias", {"1": 1.0}),
+        ("stop_token_ids", None),
+        ("stop_token_ids", 3),
+        ("stop_token_ids", "ab"),
+        ("stop_token_ids", (True,)),
+        ("stop_token_ids", (1.0,)),
+    ],
+)
+def test_so_is_what_no_distribution_can_be_made_with(field, wrong):
+    with pytest.raises(SpecError, match=field):
+        SamplingParams(**{field: wrong})
+
+
 def test_an_engine_that_does_not_run_takes_no_request():
     async def main():
         running = engine()
@@ -138,6 +224,23 @@ def test_an_id_is_taken_until_its_request_has_ended():
         ({"pass_timeout_s": 0}, "pass_timeout_s is 0"),
         ({"max_restarts": -1}, "max_restarts"),
         ({"restart_period_s": 0}, "max_restarts"),
+        *(
+            ({field: wrong}, f"{field} is .*: an integer")
+            for field in ("num_blocks", "block_tokens", "max_batch_tokens", "max_running", "max_model_len")
+            for wrong in ("8", 8.0, True, None, np.int64(8), 10**400, 2**31, -1)
+        ),
+        *(
+            ({field: wrong}, f"{field} is .*: an integer")
+            for field in ("stream_tokens", "audit_every", "max_waiting", "max_restarts")
+            for wrong in ("8", 8.0, True, np.int64(8), 10**400, -1)
+        ),
+        *(
+            ({field: wrong}, f"{field} is .*: seconds > 0")
+            for field in ("pass_timeout_s", "restart_period_s")
+            for wrong in (math.nan, math.inf, "1", True, -1.0, 10**400, [1.0])
+        ),
+        *(({field: 1}, f"{field} is 1: True or False") for field in ("adaptive", "prefix_cache")),
+        *(({"speculative": wrong}, "speculative is .*: a SpecConfig") for wrong in (None, "ngram", 4)),
         ({"speculative": lookup(8), "max_batch_tokens": 8}, r"k is 8: less than max_batch_tokens \(8\)"),
         ({"speculative": lookup(8), "stream_tokens": 8}, r"k is 8: less than stream_tokens \(8\)"),
     ],

@@ -1,4 +1,8 @@
+import copy
 import dataclasses
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -13,6 +17,7 @@ from tests.models.invariance import (
 )
 
 pytest.importorskip("numba", reason="the compiled kernels need numba (outrider[fast])")
+from models import fast_llama
 from models.fast_llama import FastLlama
 
 
@@ -109,3 +114,37 @@ def test_extreme_gates_and_scores_stay_finite():
         rows.append(model.forward([chunk]))
     assert np.isfinite(rows[1]).all()
     np.testing.assert_allclose(rows[1], rows[0], rtol=0.02, atol=0.02)
+
+
+def test_copies_of_a_model_share_no_room(monkeypatch):
+    """A pass that was given up may be anywhere: here one of its threads does not come back before the next is over."""
+    run_pass, rooms, held_up, gate = fast_llama.run_pass, [], [], threading.Event()
+
+    def slow(thread, num_threads, sizes, packed, fed, keys, values, shared, private, logits):
+        rooms.append((keys, shared.x, private.panel))
+        if thread == 1 and not held_up:
+            held_up.append(thread)
+            gate.wait(20)
+        run_pass(thread, num_threads, sizes, packed, fed, keys, values, shared, private, logits)
+
+    model = FastLlama(*tiny_llama(3), num_threads=2)
+    chunk = Chunk(ids=[1, 2, 3], start=0, table=[0], num_rows=3)
+    model.bind(1, 4)
+    wanted = model.forward([chunk])
+    late, following = copy.copy(model), copy.copy(model)
+    late.bind(1, 4)
+    monkeypatch.setattr(fast_llama, "run_pass", slow)
+    with ThreadPoolExecutor(2) as pool:
+        given_up = pool.submit(late.forward, [chunk])
+        while not held_up:
+            time.sleep(0.001)
+        following.bind(1, 4)
+        try:
+            assert (pool.submit(following.forward, [chunk]).result(10) == wanted).all()
+        finally:
+            gate.set()
+        assert (given_up.result(10) == wanted).all()
+    keys, *first = rooms[0]
+    others = [room for keys_of_other, *room in rooms if not np.shares_memory(keys, keys_of_other)]
+    assert len(others) == 2
+    assert not any(np.shares_memory(mine, its) for other in others for mine, its in zip(first, other, strict=True))
