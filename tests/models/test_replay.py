@@ -33,7 +33,7 @@ def test_off_the_record_it_says_zero():
 
 def chunks_and_rounds():
     prompt = [1, 2, 3]
-    drafts = [[], [4], [4, 5, 6], [4, 9, 6], [9], [4, 5, 6, 4, 5, 6, 4, 5, EOS]]
+    drafts = [[], [4], [4, 5, 6], [4, 9, 5, 6], [9], [4, 5, 6, 4, 5, 6, 4, 5, EOS]]
     chunks = [Chunk([7, 7], 0, [0], 0)]
     for i, draft in enumerate(drafts, 1):
         ids = prompt + draft

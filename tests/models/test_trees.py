@@ -175,11 +175,12 @@ def test_all_sources_are_read_before_any_destination_is_written():
     model.move_slots([])
 
 
-def test_a_position_that_is_the_place_among_the_ids_is_found_where_the_node_is_to_serve():
+@pytest.mark.parametrize(("block", "slot"), [(0, 3), (1, 0), (1, 1)])
+def test_a_position_that_is_the_place_among_the_ids_is_found_where_the_node_is_to_serve(block, slot):
     model, _ = model_with_tree()
     model.move_slots(moves((4, 3), (5, 4), (6, 5)))
-    model._memory._positions[0, 3] = 4  # as if the second node had been turned for its place
-    with pytest.raises(KvMismatch, match="position 3 in block 0 holds token 5 of position 4"):
+    model._memory._positions[block, slot] += 1  # as if the node had been turned for the place it was fed at
+    with pytest.raises(KvMismatch, match=f"position {4 * block + slot} in block {block} holds token"):
         model.forward([Chunk([8], 6, [0, 1], 1)])
 
 
@@ -195,7 +196,7 @@ def test_parents_that_make_no_tree_are_refused_and_nothing_is_written(parents):
 def test_a_recording_follows_a_tree_with_rows_and_without():
     completion = [4, 5, 6, 7, 8]
     model = ReplayModel([([1, 2, 3], completion)], 12, 11)
-    draft, parents = [5, 4, 9, 5, 0, 6], [-1, -1, 1, 1, -1, 3]
+    draft, parents = [5, 4, 5, 5, 6, 6], [-1, -1, 0, 1, 2, 3]  # right tokens in wrong places too
     model.bind(8, 4)
     chunk = fed_tree([1, 2, 3], 3, draft, parents, [0, 1, 2], 4)
     round_ = Round(draft, GREEDY, (), (), Pcg32(1), parents=parents)
