@@ -23,6 +23,7 @@ _MASK64 = (1 << 64) - 1
 _EMPTY = 0x9E3779B97F4A7C15  # the checksum of no tokens at all; a slot never written holds 0
 MULTIPLIER = np.uint64(_MULTIPLIER)
 INCREMENT = np.uint64(_INCREMENT)
+_TOKEN, _POSITION = np.uint64(2**32 - 1), np.uint64(32)  # the bits of a word that are the token; where the others begin
 
 
 class KvMismatch(RuntimeError):
@@ -56,7 +57,7 @@ class _Fed(NamedTuple):
 
     starts: NDArray[np.intp]  # [i] first slot fed
     ends: NDArray[np.intp]  # [i] slot past the last
-    stems: NDArray[np.intp]  # [i] number of ids fed before the first fork
+    forks: NDArray[np.intp]  # [i] slot past those fed that are a chain
     tables: NDArray[np.intp]  # [i] where the chunk's table begins in `blocks`
     blocks: NDArray[np.intp]  # [b]
     chunk_of: NDArray[np.intp]  # [b]
@@ -68,8 +69,7 @@ class CheckedMemory:
 
     def __init__(self, num_blocks: int, block_tokens: int) -> None:
         self.block_tokens = block_tokens
-        self._tokens = np.zeros((num_blocks, block_tokens), np.uint64)
-        self._positions = np.zeros((num_blocks, block_tokens), np.intp)
+        self._words = np.zeros((num_blocks, block_tokens), np.uint64)  # the token, and from bit 32 on its position
         self._sums = np.zeros((num_blocks, block_tokens), np.uint64)
         self._num_chained = np.ones(num_blocks, np.intp)  # leading slots known to continue each other
         self._powers = np.ones(1, np.uint64)
@@ -96,7 +96,7 @@ class CheckedMemory:
         rows = slots + np.repeat(num_fed.cumsum() - fed.ends, num_rows)  # among all fed ids
         branch_of = np.full(int(num_fed.sum()), -1)
         branch_of[branches.rows] = np.arange(len(branches.rows))
-        forks = (fed.starts + fed.stems)[branches.chunk_of]
+        forks = fed.forks[branches.chunk_of]
         positions = slots.copy()
         is_branch = branch_of[rows] >= 0
         positions[is_branch] = (forks + branches.depths)[branch_of[rows[is_branch]]]
@@ -115,7 +115,8 @@ class CheckedMemory:
         while True:
             is_there = rows.positions >= back
             at = np.where(is_there, slots, 0)
-            yield self._tokens[rows.blocks[rows.tables + at // self.block_tokens], at % self.block_tokens], is_there
+            words = self._words[rows.blocks[rows.tables + at // self.block_tokens], at % self.block_tokens]
+            yield words & _TOKEN, is_there
             back += 1
             if steps is None or branches is None:
                 slots = slots - 1
@@ -135,7 +136,7 @@ class CheckedMemory:
     def move_slots(self, moves: Sequence[SlotMove]) -> None:
         """Move what slots hold; all sources are read before any destination is written."""
         source, destination = places(moves, self.block_tokens)
-        for memory in (self._tokens, self._positions, self._sums):
+        for memory in (self._words, self._sums):
             memory[destination] = memory[source]
         blocks, slots = destination
         np.minimum.at(self._num_chained, blocks, np.maximum(slots, 1))
@@ -150,8 +151,8 @@ class CheckedMemory:
         blocks = np.fromiter(chain.from_iterable(chunk.table for chunk in chunks), np.intp, int(num_blocks.sum()))
         tables = num_blocks.cumsum() - num_blocks
         chunk_of = np.repeat(np.arange(len(chunks)), num_blocks)
-        stems = ends - starts if trees is None else trees[0]
-        return _Fed(starts, ends, stems, tables, blocks, chunk_of, np.arange(len(blocks)) - tables[chunk_of])
+        forks = ends if trees is None else starts + trees[0]
+        return _Fed(starts, ends, forks, tables, blocks, chunk_of, np.arange(len(blocks)) - tables[chunk_of])
 
     def _check(self, fed: _Fed) -> None:
         """Compare every slot of the contexts with the one before it, as far as that has not been done."""
@@ -160,9 +161,10 @@ class CheckedMemory:
         before = np.empty(len(held), np.uint64)
         before[1:] = self._sums[fed.blocks[:-1], size - 1]
         before[fed.tables] = _EMPTY
-        seams = before * MULTIPLIER + (self._tokens[fed.blocks, 0] + INCREMENT)
+        words = self._words[fed.blocks, 0]
+        seams = before * MULTIPLIER + ((words & _TOKEN) + INCREMENT)
         is_wrong = seams != self._sums[fed.blocks, 0]
-        is_wrong |= self._positions[fed.blocks, 0] != fed.ordinals * size
+        is_wrong |= (words >> _POSITION).view(np.intp) != fed.ordinals * size
         is_wrong &= held > 0
         if is_wrong.any():
             self._refuse(fed, int(is_wrong.argmax()), 0)
@@ -172,10 +174,11 @@ class CheckedMemory:
 
     def _check_within(self, fed: _Fed, unsure: NDArray[np.intp], held: NDArray[np.intp]) -> None:
         blocks = fed.blocks[unsure]
-        sums, tokens, positions = self._sums[blocks], self._tokens[blocks], self._positions[blocks]
+        sums, words = self._sums[blocks], self._words[blocks]
+        tokens, positions = words & _TOKEN, words >> _POSITION
         continues = np.ones(sums.shape, bool)
         continues[:, 1:] = sums[:, :-1] * MULTIPLIER + (tokens[:, 1:] + INCREMENT) == sums[:, 1:]
-        continues[:, 1:] &= positions[:, :-1] + 1 == positions[:, 1:]
+        continues[:, 1:] &= positions[:, :-1] + np.uint64(1) == positions[:, 1:]
         num_chained = np.where(continues.all(axis=1), self.block_tokens, continues.argmin(axis=1))
         if (num_chained < held).any():
             first = int((num_chained < held).argmax())
@@ -185,9 +188,10 @@ class CheckedMemory:
     def _refuse(self, fed: _Fed, at: int, slot: int) -> None:
         i, block = int(fed.chunk_of[at]), int(fed.blocks[at])
         position = int(fed.ordinals[at]) * self.block_tokens + slot
+        word = self._words[block, slot]
         raise KvMismatch(
             f"chunk {i} (start {fed.starts[i]}): position {position} in block {block} holds token "
-            f"{self._tokens[block, slot]} of position {self._positions[block, slot]} and does not continue those before"
+            f"{word & _TOKEN} of position {word >> _POSITION} and does not continue the position before it"
         )
 
     def _write(self, fed: _Fed, chunks: Sequence[Chunk], branches: Branches | None) -> None:
@@ -206,15 +210,16 @@ class CheckedMemory:
             positions, sums = slots, self._chain(ids, num_fed, ahead, previous)
         else:
             positions = slots.copy()
-            positions[branches.rows] = (fed.starts + fed.stems)[branches.chunk_of] + branches.depths
-            sums = self._chain_paths(ids, fed.stems, ahead, previous, branches)
+            positions[branches.rows] = fed.forks[branches.chunk_of] + branches.depths
+            sums = self._chain_paths(ids, fed.forks - fed.starts, ahead, previous, branches)
         at = blocks, slots % size
-        self._tokens[at], self._positions[at], self._sums[at] = ids, positions, sums
+        self._words[at] = ids | positions.view(np.uint64) << _POSITION
+        self._sums[at] = sums
         #   in a block that was written from slot `first` on, each slot up to `past` continues the one before it
         written = np.flatnonzero((fed.ordinals + 1) * size > fed.starts[fed.chunk_of])
         offsets = fed.ordinals[written] * size
         first = np.maximum(fed.starts[fed.chunk_of[written]] - offsets, 0)
-        past = np.clip((fed.starts + fed.stems)[fed.chunk_of[written]] - offsets, 1, size)
+        past = np.minimum(np.maximum(fed.forks[fed.chunk_of[written]] - offsets, 1), size)
         known = self._num_chained[fed.blocks[written]]
         self._num_chained[fed.blocks[written]] = np.where(known >= first, past, known)
 

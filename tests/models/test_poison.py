@@ -120,12 +120,11 @@ def test_stale_slots_of_the_fake_target(seed, size, order):
         write_contexts(model, sequences, size)
         if is_poisoned:
             memory = model._memory
-            is_stale = np.ones(memory._tokens.shape, bool)
+            is_stale = np.ones(memory._words.shape, bool)
             for context, chunk, _ in sequences:
                 for position in range(len(context)):
                     is_stale[chunk.table[position // size], position % size] = False
-            memory._tokens[is_stale] = 3
+            memory._words[is_stale] = 11 << 32 | 3
             memory._sums[is_stale] = 0x1234567
-            memory._positions[is_stale] = 11
         rows.append(model.forward([chunk for _, chunk, _ in sequences]))
     np.testing.assert_array_equal(*rows)

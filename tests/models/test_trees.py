@@ -179,7 +179,7 @@ def test_all_sources_are_read_before_any_destination_is_written():
 def test_a_position_that_is_the_place_among_the_ids_is_found_where_the_node_is_to_serve(block, slot):
     model, _ = model_with_tree()
     model.move_slots(moves((4, 3), (5, 4), (6, 5)))
-    model._memory._positions[block, slot] += 1  # as if the node had been turned for the place it was fed at
+    model._memory._words[block, slot] += np.uint64(2**32)  # as if the node had been turned for the place it was fed at
     with pytest.raises(KvMismatch, match=f"position {4 * block + slot} in block {block} holds token"):
         model.forward([Chunk([8], 6, [0, 1], 1)])
 

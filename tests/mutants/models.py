@@ -159,7 +159,7 @@ MUTANTS = [
     mutant(
         "give a node's slot for its position",
         CHECKED,
-        "            positions[branches.rows] = (fed.starts + fed.stems)[branches.chunk_of] + branches.depths\n",
+        "            positions[branches.rows] = fed.forks[branches.chunk_of] + branches.depths\n",
         "",
         "trees::a_path_that_was_moved_together_is_a_context",
     ),
@@ -173,8 +173,8 @@ MUTANTS = [
     mutant(
         "take a tree's slots for checked",
         CHECKED,
-        "np.clip((fed.starts + fed.stems)[fed.chunk_of[written]] - offsets, 1, size)",
-        "np.clip(fed.ends[fed.chunk_of[written]] - offsets, 1, size)",
+        "np.maximum(fed.forks[fed.chunk_of[written]] - offsets, 1)",
+        "np.maximum(fed.ends[fed.chunk_of[written]] - offsets, 1)",
         "trees::a_path_that_was_not_moved_together_is_a_mismatch",
     ),
     mutant(
@@ -187,7 +187,7 @@ MUTANTS = [
     mutant(
         "let a position pass that is not the slot's",
         CHECKED,
-        "        is_wrong |= self._positions[fed.blocks, 0] != fed.ordinals * size\n",
+        "        is_wrong |= (words >> _POSITION).view(np.intp) != fed.ordinals * size\n",
         "",
         "trees::a_position_that_is_the_place_among_the_ids_is_found_where_the_node_is_to_serve",
     ),
