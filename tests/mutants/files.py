@@ -1,8 +1,9 @@
-"""Mistakes in reading traces and recordings, and in saying when a request was due."""
+"""Mistakes in reading traces and recordings, and in saying from when a request waits, simulated or real."""
 
 from tests.mutants.mutant import Mutant
 
 LAYOUTS, RECORDINGS, LATENESS = (f"tests/sims/test_{name}.py" for name in ("layouts", "recordings", "lateness"))
+LOAD = "tests/server/test_load.py::test_"
 
 MUTANTS = [
     Mutant(
@@ -95,5 +96,40 @@ MUTANTS = [
         "max(0.0, self._loop.time() - self._due_s)",
         "0.0",
         (LATENESS,),
+    ),
+    Mutant(
+        "count a request of a load from when it was sent",
+        "server/load.py",
+        "group.create_task(ask(plan, due_s))",
+        "group.create_task(ask(plan, now_s()))",
+        (LOAD + "requests_that_are_sent_late_count_from_when_they_were_due",),
+    ),
+    Mutant(
+        "wait for the answer before the next request of an open loop",
+        "server/load.py",
+        "group.create_task(ask(plan, due_s))",
+        "await ask(plan, due_s)",
+        (LOAD + "in_an_open_loop_no_request_waits_for_another",),
+    ),
+    Mutant(
+        "count a request of a load from when it was connected",
+        "server/load_client.py",
+        "            ttft_s = came_s[0] - due_s if came_s else None\n",
+        "            ttft_s = came_s[0] - due_s - late_s if came_s else None\n",
+        (LOAD + "connecting_counts",),
+    ),
+    Mutant(
+        "call a load a success that was refused whole",
+        "server/load.py",
+        "        return is_shown and is_clean\n",
+        "        return is_clean\n",
+        (LOAD + "nothing_served_is_no_success",),
+    ),
+    Mutant(
+        "forget the requests under way when a load is broken off",
+        "server/load.py",
+        'counted["broken_off"] = num_made - len(outcomes)',
+        'counted["broken_off"] = 0',
+        (LOAD + "broken_off_those_under_way_are_told_apart",),
     ),
 ]
