@@ -5,7 +5,7 @@ Suffix decoding after Oliaro et al. 2024: the longest matches are trusted deepes
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
 from spec.config import SpecConfig
@@ -72,68 +72,79 @@ class SuffixDrafts:
         Of all matches, and of the context against the finished requests, it is the draft with the highest score; ties
         go to the longer match, then to the context.
         """
-        own, count, longest = self._own, self._own.count, self._rules.max_depth - 1
+        own, longest = self._own, self._rules.max_depth - 1
+        count = own.count
         path = list(own.suffixes())
         for state in path:  # the occurrence at the end counts too, while the draft is made
             count[state] += 1
-        matches: list[tuple[float, int, bool, int]] = []  # what it can reach, its length, whether it is own, its state
-        limit = min(num_nodes, room)
-        for state in path:
-            if count[state] > 1:
-                share = (count[state] - 1) / count[state]
-                self._add_matches(matches, own, state, longest, limit, share, is_own=True)
+        matches: list[tuple[float, int, bool, int]] = []
+        self._add_matches(matches, own, path, longest, num_nodes, room, is_own=True)
         if finished is not None:
             state, num_matched = finished.match(own.text[-longest:])
-            for shorter in finished.suffixes_of(state):
-                self._add_matches(matches, finished, shorter, num_matched, limit, 1.0, is_own=False)
+            self._add_matches(
+                matches, finished, finished.suffixes_of(state), num_matched, num_nodes, room, is_own=False
+            )
         matches.sort(reverse=True)
-        best: SuffixDraft | None = None
+        best: tuple[float, int, bool] = (0.0, 0, False)
+        chosen: tuple[SuffixIndex, int, list[int], Sequence[int]] | None = None
         for reach, match_len, is_own, state in matches:
-            if best is not None and (reach, match_len, is_own) <= best[3:]:
+            if (reach, match_len, is_own) <= best:
                 break
             index = own if is_own or finished is None else finished
-            draft = self._follow(index, state, match_len, num_nodes, room, is_own=is_own)
-            if draft is not None and (best is None or draft[3:] > best[3:]):
-                best = draft
+            nodes, parents = self._follow(index, state, match_len, num_nodes, room)
+            score = sum([index.count[node] for node in nodes]) / index.count[state]
+            if nodes and (chosen is None or (score, match_len, is_own) > best):
+                best = (score, match_len, is_own)
+                chosen = (index, state, nodes, parents)
+        draft = None
+        if chosen is not None:
+            index, state, nodes, parents = chosen
+            values = [index.count[node] / index.count[state] for node in nodes]
+            draft = SuffixDraft([index.token_of(node) for node in nodes], parents, values, *best)
         for state in path:
             count[state] -= 1
-        return best
+        return draft
 
     def _add_matches(
         self,
         matches: list[tuple[float, int, bool, int]],
         index: SuffixIndex,
-        state: int,
+        states: Iterable[int],
         longest: int,
-        limit: int,
-        share: float,
+        num_nodes: int,
+        room: int,
         *,
         is_own: bool,
     ) -> None:
-        max_depth, most_nodes = self._rules.max_depth, self._most_nodes
-        for m in range(index.length[index.link[state]] + 1, min(index.length[state], longest) + 1):
-            num_steps = min(most_nodes[m], max_depth - m, limit)
-            if num_steps > 0:
-                matches.append((num_steps * share, m, is_own, state))
+        """List what can be followed: the score it can reach, its length, whether it is own, and its state."""
+        count, length, link, best = index.count, index.length, index.link, index.best
+        max_depth, most_nodes, is_tree = self._rules.max_depth, self._most_nodes, self._rules.is_tree
+        for state in states:
+            first = best[state]
+            if not first:  # nothing has followed it
+                continue
+            total = count[state]
+            num_first = count[first]
+            num_followed = total - is_own
+            for m in range(length[link[state]] + 1, min(length[state], longest) + 1):
+                depth = min(max_depth - m, room)
+                most = min(most_nodes[m], num_nodes)
+                #   no node has more occurrences than the best first one, no layer more than all that followed
+                reach = min(most * num_first, depth * num_followed) if is_tree else min(most, depth) * num_first
+                if reach > 0:
+                    matches.append((reach / total, m, is_own, state))
 
     def _follow(
-        self, index: SuffixIndex, state: int, match_len: int, num_nodes: int, room: int, *, is_own: bool
-    ) -> SuffixDraft | None:
+        self, index: SuffixIndex, state: int, match_len: int, num_nodes: int, room: int
+    ) -> tuple[list[int], Sequence[int]]:
+        """Give the states of the draft after a match, and the parents."""
         rules = self._rules
         num_nodes = min(num_nodes, self._most_nodes[match_len])
         depth = min(room, rules.max_depth - match_len)
-        parents: Sequence[int]
         if rules.is_tree:
-            nodes, parents = _best_nodes(index, state, num_nodes, depth, rules.min_prob)
-        else:
-            nodes = _chain(index, state, min(num_nodes, depth), rules.min_prob)
-            parents = range(-1, len(nodes) - 1)
-        if not nodes:
-            return None
-        total = index.count[state]
-        counts = [index.count[node] for node in nodes]
-        tokens = [index.token_of(node) for node in nodes]
-        return SuffixDraft(tokens, parents, [n / total for n in counts], sum(counts) / total, match_len, is_own)
+            return _best_nodes(index, state, num_nodes, depth, rules.min_prob)
+        nodes = _chain(index, state, min(num_nodes, depth), rules.min_prob)
+        return nodes, range(-1, len(nodes) - 1)
 
 
 def _chain(index: SuffixIndex, state: int, num_nodes: int, min_prob: float) -> list[int]:

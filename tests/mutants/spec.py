@@ -107,7 +107,7 @@ MUTANTS = [
                 "        for state in path:\n            count[state] -= 1\n",
                 "",
             ),
-            "give up matches that could tie": ("(reach, match_len, is_own) <= best[3:]", "reach <= best.score"),
+            "give up matches that could tie": ("if (reach, match_len, is_own) <= best:", "if reach <= best[0]:"),
             "follow the longest match only": (
                 "matches.sort(reverse=True)",
                 "matches.sort(reverse=True, key=lambda m: m[1])",
@@ -124,7 +124,14 @@ MUTANTS = [
                 "if not state or count[state] / total < min_prob:",
                 "if not state or count[state] / total <= min_prob:",
             ),
-            "value nodes by their parent": ("[n / total for n in counts]", "[n / max(counts) for n in counts]"),
+            "value nodes by their parent": (
+                "[index.count[node] / index.count[state] for node in nodes]",
+                "[index.count[node] / index.count[nodes[0]] for node in nodes]",
+            ),
+            "trust the first token to bound a tree": (
+                "min(most * num_first, depth * num_followed) if is_tree else",
+                "min(most, depth) * num_first if is_tree else",
+            ),
         },
     ),
     *mistakes(
