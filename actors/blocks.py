@@ -67,7 +67,7 @@ class BlockManager(Actor):
 
     def _settle(self, message: Settle) -> Message:
         ledger = self.ledger
-        num_trimmed = sum(ledger.commit(seq, tokens) for seq, tokens in message.commits)
+        num_trimmed = sum(ledger.commit(*commit) for commit in message.commits)
         num_released = sum(map(ledger.release, message.releases))
         return Settled(num_trimmed, num_released, ledger.pool.num_available)
 

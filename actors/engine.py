@@ -17,8 +17,9 @@ from actors.snapshot import Snapshot, take_snapshot
 from actors.stats import EngineStats
 from actors.stream import OpenStreams, Stream
 from actors.supervisor import Supervisor
-from models import Model
+from models import Model, Proposer
 from scheduler import EngineConfig, PassCost, Request, RequestError, check_request, own_copy
+from spec import SpecConfig
 
 
 class EngineFailed(RuntimeError):
@@ -42,7 +43,8 @@ class Engine:
     under way. An engine runs once, on asyncio, and is used from the event loop that it was entered on.
 
     `tap` sees every message; `run_pass` says where a pass runs (a worker thread); `pass_cost` lets an adaptive engine
-    feed only the drafts that pay. The model stays as it is: the engine works on a copy with memory of its own.
+    feed only the drafts that pay; `proposer` makes the drafts that need a model. Model and proposer stay as they are:
+    the engine works on copies with memory of their own.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Engine:
         model: Model,
         config: EngineConfig,
         *,
+        proposer: Proposer | None = None,
         tap: Tap | None = None,
         run_pass: RunPass = in_thread,
         pass_cost: PassCost | None = None,
@@ -58,11 +61,13 @@ class Engine:
         self.failure: str | None = None
         self._max_model_len = min(config.max_model_len, model.max_model_len)
         self._vocab_size = model.vocab_size
+        self._has_proposer = proposer is not None
+        self._check_proposer(config.speculative)
         self._streams = OpenStreams()
         self._next_seq = 0
         self._is_open = False
         self._blocks = BlockManager(config, tap)
-        self._runner = ModelRunner(model, config, tap, run_pass)
+        self._runner = ModelRunner(model, proposer, config, tap, run_pass)
         self._scheduler = SchedulerActor(
             config, self._max_model_len, self._streams, self._blocks, self._runner, tap, pass_cost
         )
@@ -139,6 +144,7 @@ class Engine:
             raise RuntimeError("the engine is not running: submit inside its `async with` block")
         self._check_loop()
         check_request(request, self.config, self._vocab_size, self._max_model_len)
+        self._check_proposer(request.speculative or self.config.speculative)
         request = own_copy(request)
         seq = self._next_seq
         request_id = self._free_id(seq) if request.id is None else request.id
@@ -147,10 +153,16 @@ class Engine:
         self.check_room(1)
         self._next_seq += 1
         speculative = request.speculative or self.config.speculative
-        stream = Stream(request_id, seq, self.config.stream_tokens, 1 + speculative.k, self._send)
+        stream = Stream(request_id, seq, self.config.stream_tokens, 1 + speculative.tree_shape.max_depth, self._send)
         self._streams.add(stream)
         self._send(Submit(seq, request))
         return stream
+
+    def _check_proposer(self, speculative: SpecConfig) -> None:
+        if speculative.draft.needs_proposer and not self._has_proposer:
+            raise RequestError(f"speculative has draft {speculative.draft.value!r}: this engine has no proposer")
+        if speculative.is_auto:
+            raise RequestError("speculative has shape.nodes 'auto': a number by the time that an engine is made")
 
     def check_room(self, num_requests: int) -> None:
         """Raise EngineFull unless so many more requests may be submitted now."""

@@ -9,7 +9,7 @@ import msgspec
 
 from kvpool import Candidate, Victim
 from scheduler import Request
-from spec import Rule, SamplingParams
+from spec import Children, Rule, SamplingParams, Shape
 
 
 class Message(msgspec.Struct, frozen=True, tag=True):
@@ -79,9 +79,12 @@ class Reserved(Message, frozen=True):
 
 
 class Settle(Message, frozen=True):
-    """Keep the verified tokens of each sequence and take back all room past them; then release whole tables."""
+    """Keep the verified tokens of each sequence and take back all room past them; then release whole tables.
 
-    commits: list[tuple[int, Sequence[int]]]
+    With the tokens comes how many positions a proposer has written: a prefix is shared up to there. None: no proposer.
+    """
+
+    commits: list[tuple[int, Sequence[int], int | None]]
     releases: list[int]
 
 
@@ -100,10 +103,62 @@ class ForgetAll(Message, frozen=True):
 # scheduler to model runner, and its answers
 
 
-class RoundSpec(msgspec.Struct, frozen=True, gc=False):
-    """What verification needs besides the logits: the draft, the sampling, and the generator's two numbers."""
+class DraftAsk(msgspec.Struct, frozen=True, gc=False):
+    """One sequence that wants its draft from a model: what the proposer has not been fed, and how the tree may grow.
 
-    draft: list[int]
+    `ids` go to the positions from `start` up to the end of the context; children are drawn from the generator that its
+    two numbers give. Where the text depends on the draft, it is needed, whatever becomes of the proposer.
+    """
+
+    seq: int
+    ids: list[int]
+    start: int
+    table: list[int]
+    shape: Shape
+    children: Children
+    max_depth: int
+    is_needed: bool
+    rng_state: int
+    rng_inc: int
+
+
+class Propose(Message, frozen=True):
+    """Draft for all of these before their step. What children are drawn from stays with the runner until then."""
+
+    number: int
+    asks: list[DraftAsk]
+
+
+class ProposedTree(msgspec.Struct, frozen=True, gc=False):
+    """A drafted tree, the chance of each node as far as the proposer can tell, and where its generator stands now.
+
+    Drawn nodes have no `values`: what they are may not decide whether they are fed.
+    """
+
+    seq: int
+    tokens: list[int]
+    parents: list[int]
+    values: list[float] | None
+    rng_state: int
+
+
+class Proposed(Message, frozen=True):
+    """The drafts, in the order of the asks; none at all, and why, where the proposer failed."""
+
+    number: int
+    trees: list[ProposedTree]
+    error: str | None = None
+
+
+class RoundSpec(msgspec.Struct, frozen=True, gc=False):
+    """What verification needs besides the logits: the draft, the sampling, and the generator's two numbers.
+
+    `parents` are those of a tree's nodes, None for a chain.
+    """
+
+    draft: Sequence[int]
+    parents: Sequence[int] | None
+    children: Children
     params: SamplingParams
     prompt: Sequence[int]
     output: Sequence[int]
@@ -114,13 +169,17 @@ class RoundSpec(msgspec.Struct, frozen=True, gc=False):
 
 
 class Feed(msgspec.Struct, frozen=True, gc=False):
-    """One sequence's part of a pass; without a round it is a chunk of prefill that needs no logits."""
+    """One sequence's part of a pass; without a round it is a chunk of prefill that needs no logits.
+
+    Where a proposer keeps state of the sequence, it `is_proposed_for`, and prefill is fed to the proposer as well.
+    """
 
     seq: int
     ids: list[int]
     start: int
     table: list[int]
     round: RoundSpec | None
+    is_proposed_for: bool = False
 
 
 class Step(Message, frozen=True):
@@ -144,10 +203,11 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 
 
 class StepDone(Message, frozen=True):
-    """The outcomes of a step, in the order of its feeds."""
+    """The outcomes of a step, in the order of its feeds; and what the proposer, fed beside the model, failed with."""
 
     number: int
     outcomes: list[Outcome]
+    proposer_error: str | None = None
 
 
 def encode(message: Message) -> bytes:

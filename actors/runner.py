@@ -9,10 +9,21 @@ import anyio
 import anyio.to_thread
 
 from actors.actor import Actor, Tap
-from actors.messages import Feed, Message, Outcome, RoundSpec, Step, StepDone
-from models import Chunk, Emission, Model, ModelError, execute
+from actors.messages import (
+    DraftAsk,
+    Feed,
+    Message,
+    Outcome,
+    Propose,
+    Proposed,
+    ProposedTree,
+    RoundSpec,
+    Step,
+    StepDone,
+)
+from models import Chunk, DraftOrder, Emission, Model, ModelError, Proposer, draft, execute
 from scheduler import EngineConfig
-from spec import Pcg32, Round, SpecError
+from spec import Drafted, DraftTree, Pcg32, Round, Row, SpecError
 
 T = TypeVar("T")
 
@@ -20,31 +31,35 @@ T = TypeVar("T")
 class RunPass(Protocol):
     """How a pass is carried out: `work` is called once, somewhere, and its result comes back."""
 
-    def __call__(self, work: Callable[[], T], num_tokens: int) -> Awaitable[T]:
-        """Carry out a pass over `num_tokens` tokens."""
+    def __call__(self, work: Callable[[], T], num_tokens: int, num_layers: int = 0) -> Awaitable[T]:
+        """Carry out a pass over `num_tokens` tokens; with `num_layers`, the proposer's, and a pass for each layer."""
 
 
-async def in_thread(work: Callable[[], T], num_tokens: int) -> T:
+async def in_thread(work: Callable[[], T], num_tokens: int, num_layers: int = 0) -> T:
     """Carry out a pass in a worker thread; given up, it may go on there, on memory that is nobody's.
 
     There is a thread for it at once, however many of the process's own wait for theirs.
     """
-    del num_tokens
+    del num_tokens, num_layers
     return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
 
 
 class ModelRunner(Actor):
-    """Answers Step. Logits stay here; tokens and generator states leave.
+    """Answers Propose and Step. Logits and laws stay here; tokens and generator states leave.
 
     It works on a copy of the model (the weights are shared) bound to memory of its own. A pass that raises or takes
     too long is a crash; the runner then goes on with another copy, so that nobody reads what a late pass still writes.
     """
 
-    def __init__(self, model: Model, config: EngineConfig, tap: Tap | None, run_pass: RunPass) -> None:
+    def __init__(
+        self, model: Model, proposer: Proposer | None, config: EngineConfig, tap: Tap | None, run_pass: RunPass
+    ) -> None:
         super().__init__("runner", tap)
         self._model = model
+        self._proposer = proposer
         self._config = config
         self._run_pass = run_pass
+        self._laws: dict[int, list[Row]] = {}  # by sequence, what the nodes of its next round were drawn from
         self._bind_copy()
 
     def restart(self) -> None:
@@ -52,36 +67,95 @@ class ModelRunner(Actor):
         self._bind_copy()
 
     def _bind_copy(self) -> None:
-        self._model = copy.copy(self._model)
+        self._laws = {}
+        self._model, self._proposer = copy.copy(self._model), copy.copy(self._proposer)
         self._model.bind(self._config.num_blocks, self._config.block_tokens)
+        if self._proposer is not None:
+            self._proposer.bind(self._config.num_blocks, self._config.block_tokens)
 
     async def handle(self, message: Message) -> Message:
-        """Carry out a step."""
+        """Draft for a step, or carry it out."""
         match message:
+            case Propose():
+                return await self._propose(message)
             case Step():
                 return await self._step(message)
             case _:
                 return await super().handle(message)
 
+    async def _carry_out(self, work: Callable[[], T], *measures: int) -> T:
+        async with asyncio.timeout(self._config.pass_timeout_s):
+            return await self._run_pass(work, *measures)
+
+    async def _propose(self, message: Propose) -> Message:
+        """Draft for all that ask; where the proposer fails, for none, unless a text depends on its draft."""
+        proposer, block_tokens = self._proposer, self._config.block_tokens
+        assert proposer is not None, "a request that needs one is refused where there is none"
+        orders = [_order(ask) for ask in message.asks]
+
+        def work() -> list[Drafted] | str:
+            try:
+                return draft(proposer, orders, block_tokens)
+            except Exception as error:
+                if any(ask.is_needed for ask in message.asks):
+                    raise
+                return f"{type(error).__name__}: {error}"
+
+        num_layers = max(min(order.max_depth, order.shape.max_depth) for order in orders)
+        drafts = await self._carry_out(work, sum(len(order.ids) for order in orders), num_layers)
+        if isinstance(drafts, str):
+            return Proposed(message.number, [], drafts)
+        self._laws = {
+            ask.seq: drafted.draft_probs
+            for ask, drafted in zip(message.asks, drafts, strict=True)
+            if drafted.draft_probs is not None
+        }
+        return Proposed(message.number, [_tree(*each) for each in zip(message.asks, orders, drafts, strict=True)])
+
     async def _step(self, step: Step) -> Message:
         chunks = [_chunk(feed) for feed in step.feeds]
-        rounds = [_round(feed.round) for feed in step.feeds if feed.round is not None]
+        laws, self._laws = self._laws, {}
+        rounds = [_round(feed.round, laws.get(feed.seq)) for feed in step.feeds if feed.round is not None]
         wants_logprobs = any(feed.round is not None and feed.round.logprobs for feed in step.feeds)
-        model = self._model
+        model, proposer = self._model, self._proposer
+        beside = [
+            chunk for chunk, feed in zip(chunks, step.feeds, strict=True) if feed.is_proposed_for and feed.round is None
+        ]
 
-        def work() -> list[tuple[Emission | SpecError, list[float] | None]]:
+        def work() -> tuple[list[tuple[Emission | SpecError, list[float] | None]], str | None]:
             #   log-probabilities are read here, where they are computed: off the event loop
             results = execute(model, chunks, rounds)
-            return [(result, _logprobs(result) if wants_logprobs else None) for result in results]
+            logprobs = [_logprobs(result) if wants_logprobs else None for result in results]
+            return list(zip(results, logprobs, strict=True)), _feed_beside(proposer, beside)
 
-        async with asyncio.timeout(self._config.pass_timeout_s):
-            results = await self._run_pass(work, sum(len(chunk.ids) for chunk in chunks))
+        results, proposer_error = await self._carry_out(work, sum(len(chunk.ids) for chunk in chunks))
         verified = iter(zip(rounds, results, strict=True))
         outcomes = [
             Outcome(feed.seq, [], None, 0) if feed.round is None else _outcome(feed, *next(verified))
             for feed in step.feeds
         ]
-        return StepDone(step.number, outcomes)
+        return StepDone(step.number, outcomes, proposer_error)
+
+
+def _feed_beside(proposer: Proposer | None, chunks: list[Chunk]) -> str | None:
+    """Let the proposer write what prefill has just fed; what it failed with costs it a longer draft later."""
+    if proposer is None or not chunks:
+        return None
+    try:
+        proposer.feed(chunks)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _order(ask: DraftAsk) -> DraftOrder:
+    rng = Pcg32.at(ask.rng_state, ask.rng_inc)
+    return DraftOrder(ask.ids, ask.start, ask.table, ask.shape, ask.children, ask.max_depth, rng)
+
+
+def _tree(ask: DraftAsk, order: DraftOrder, drafted: Drafted) -> ProposedTree:
+    tokens, parents = list(drafted.tree.tokens), list(drafted.tree.parents)
+    return ProposedTree(ask.seq, tokens, parents, drafted.values, order.rng.state)
 
 
 def _logprobs(result: Emission | SpecError) -> list[float] | None:
@@ -93,13 +167,29 @@ def _logprobs(result: Emission | SpecError) -> list[float] | None:
 
 
 def _chunk(feed: Feed) -> Chunk:
-    num_rows = 0 if feed.round is None else len(feed.round.draft) + 1
-    return Chunk(feed.ids, feed.start, feed.table, num_rows)
+    if feed.round is None:
+        return Chunk(feed.ids, feed.start, feed.table, 0)
+    num_drafted = len(feed.round.draft)
+    parents = None
+    if feed.round.parents is not None:
+        num_pending = len(feed.ids) - num_drafted
+        parents = DraftTree(feed.round.draft, feed.round.parents).fed_after(num_pending)
+    return Chunk(feed.ids, feed.start, feed.table, num_drafted + 1, parents)
 
 
-def _round(spec: RoundSpec) -> Round:
+def _round(spec: RoundSpec, laws: list[Row] | None) -> Round:
     rng = Pcg32.at(spec.rng_state, spec.rng_inc)
-    return Round(spec.draft, spec.params, spec.prompt, spec.output, rng, spec.verify)
+    return Round(
+        spec.draft,
+        spec.params,
+        spec.prompt,
+        spec.output,
+        rng,
+        spec.verify,
+        draft_probs=laws,
+        parents=spec.parents,
+        children=spec.children,
+    )
 
 
 def _outcome(feed: Feed, round_: Round, result: tuple[Emission | SpecError, list[float] | None]) -> Outcome:

@@ -9,10 +9,14 @@ from actors.messages import (
     Admit,
     Admitted,
     Cancel,
+    DraftAsk,
     Feed,
     ForgetAll,
     Message,
     Outcome,
+    Propose,
+    Proposed,
+    ProposedTree,
     Reserve,
     Reserved,
     Resume,
@@ -27,7 +31,8 @@ from actors.messages import (
 from actors.runner import ModelRunner
 from actors.stats import Counters
 from actors.stream import OpenStreams
-from scheduler import EngineConfig, FinishReason, PassCost, Plan, Planned, Scheduler, Sequence, State
+from kvpool import blocks_for
+from scheduler import EngineConfig, FinishReason, PassCost, Plan, Planned, Proposal, Scheduler, Sequence, State
 
 
 class SchedulerActor(Actor):
@@ -76,9 +81,9 @@ class SchedulerActor(Actor):
             if not self._is_stopping:
                 await self.mailbox.wait()
             return
-        outcomes = await self._pass(plan)
-        if outcomes is not None:
-            await self._settle(plan, outcomes)
+        passed = await self._pass(plan)
+        if passed is not None:
+            await self._settle(*passed)
 
     # messages from clients
 
@@ -169,17 +174,20 @@ class SchedulerActor(Actor):
         self.core.preempt(sequence)
         self.counters.num_preemptions += 1
 
-    async def _pass(self, plan: Plan) -> list[Outcome] | None:
-        """Reserve the blocks and run the pass; None where the runner crashed and everything is computed again."""
+    async def _pass(self, plan: Plan) -> tuple[Plan, StepDone] | None:
+        """Reserve the blocks, draft, and run the pass; None where the runner crashed and all is computed again."""
         asks = [(planned.sequence.seq, planned.num_tokens) for planned in plan.feeds]
         reserved = await self.ask(self._blocks, Reserve(asks), Reserved)
         self._available = reserved.available
-        feeds = [_feed(planned, table) for planned, table in zip(plan.feeds, reserved.tables, strict=True)]
         self.counters.num_steps += 1
-        num_tokens = sum(num_tokens for _, num_tokens in asks)
-        self.counters.num_fed_tokens += num_tokens
         self._in_pass = frozenset(seq for seq, _ in asks)
+        num_tokens = 0
         try:
+            plan = await self._draft(plan, reserved.tables)
+            num_tokens = sum(planned.num_tokens for planned in plan.feeds)
+            self.counters.num_fed_tokens += num_tokens
+            size = self._config.block_tokens
+            feeds = [_feed(planned, table, size) for planned, table in zip(plan.feeds, reserved.tables, strict=True)]
             done = await self.ask(self._runner, Step(self.counters.num_steps, feeds), StepDone)
         except ActorCrashed:
             self._take_cancels()
@@ -187,7 +195,19 @@ class SchedulerActor(Actor):
             await self._recompute_all()
             return None
         self._take_cancels()
-        return done.outcomes
+        return plan, done
+
+    async def _draft(self, plan: Plan, tables: list[list[int]]) -> Plan:
+        """Have a model make the drafts that are due, for all sequences in one message."""
+        asks = [
+            _ask_for(planned, table) for planned, table in zip(plan.feeds, tables, strict=True) if planned.draft.is_due
+        ]
+        if not asks:
+            return plan
+        proposed = await self.ask(self._runner, Propose(self.counters.num_steps, asks), Proposed)
+        if proposed.error is not None:
+            self.counters.num_failed_proposals += 1
+        return self.core.drafted(plan, {tree.seq: _proposal(tree) for tree in proposed.trees})
 
     def _take_cancels(self) -> None:
         """Hear who left during the pass before anything is published: their late output is dropped."""
@@ -203,12 +223,15 @@ class SchedulerActor(Actor):
         answer = await self.ask(self._blocks, ForgetAll(), Settled)
         self._available = answer.available
 
-    async def _settle(self, plan: Plan, outcomes: list[Outcome]) -> None:
+    async def _settle(self, plan: Plan, done: StepDone) -> None:
         """Keep what was verified, give back what was not, then tell the clients."""
         counters = self.counters
-        commits: list[tuple[int, SequenceOf[int]]] = []
+        commits: list[tuple[int, SequenceOf[int], int | None]] = []
         published: list[tuple[Sequence, list[int], Planned, Outcome]] = []
-        for planned, outcome in zip(plan.feeds, outcomes, strict=True):
+        has_fed_proposer = done.proposer_error is None
+        if not has_fed_proposer:
+            counters.num_failed_proposals += 1
+        for planned, outcome in zip(plan.feeds, done.outcomes, strict=True):
             sequence = planned.sequence
             if sequence.seq not in self._live:
                 self.counters.num_wasted_tokens += planned.num_tokens
@@ -219,12 +242,13 @@ class SchedulerActor(Actor):
                 continue
             if planned.is_round:
                 sequence.rng.state = outcome.rng_state
-            settled = self.core.settle(planned, outcome.tokens)
+            settled = self.core.settle(planned, outcome.tokens, has_fed_proposer=has_fed_proposer)
             if planned.is_round:
                 counters.num_rounds += 1
-                counters.rounds_by_drafted[len(planned.draft)] += 1
+                counters.rounds_by_drafted[planned.draft.num_nodes] += 1
+                counters.rounds_by_depth[planned.draft.depth] += 1
                 counters.rounds_by_accepted[settled.num_accepted] += 1
-            commits.append((sequence.seq, settled.verified))
+            commits.append((sequence.seq, settled.verified, sequence.covered if sequence.has_proposer else None))
             if settled.emitted:
                 published.append((sequence, settled.emitted, planned, outcome))
             if settled.finish_reason is not None:
@@ -234,11 +258,11 @@ class SchedulerActor(Actor):
         for sequence, tokens, planned, outcome in published:
             self.counters.num_emitted_tokens += len(tokens)
             kept = None if outcome.logprobs is None else outcome.logprobs[: len(tokens)]
-            num_drafted, num_accepted = len(planned.draft), len(outcome.tokens) - 1
+            num_drafted, num_accepted = planned.draft.num_nodes, len(outcome.tokens) - 1
             sequence.is_paused = not self._streams.push(sequence.seq, tokens, kept, num_drafted, num_accepted)
         self._close_streams()
 
-    async def _ask_settle(self, commits: list[tuple[int, SequenceOf[int]]]) -> None:
+    async def _ask_settle(self, commits: list[tuple[int, SequenceOf[int], int | None]]) -> None:
         releases, self._releases = self._releases, []
         answer = await self.ask(self._blocks, Settle(commits, releases), Settled)
         self._available = answer.available
@@ -269,18 +293,45 @@ class SchedulerActor(Actor):
         self._streams.end_all(finish_reason, why)
 
 
-def _feed(planned: Planned, table: list[int]) -> Feed:
-    sequence = planned.sequence
+def _ask_for(planned: Planned, table: list[int]) -> DraftAsk:
+    sequence, rng = planned.sequence, planned.sequence.draft_rng
+    return DraftAsk(
+        sequence.seq,
+        sequence.context[sequence.covered :],
+        sequence.covered,
+        table,
+        sequence.speculative.tree_shape,
+        sequence.speculative.children,
+        sequence.most_layers,
+        not sequence.may_drop_draft,
+        rng.state,
+        rng.inc,
+    )
+
+
+def _proposal(tree: ProposedTree) -> Proposal:
+    num_nodes = len(tree.tokens)
+    is_chain = tree.values is not None and tree.parents == list(range(-1, num_nodes - 1))  # and nothing was drawn
+    return Proposal(tree.tokens, None if is_chain else tree.parents, tree.values, num_nodes, tree.rng_state)
+
+
+def _feed(planned: Planned, table: list[int], block_tokens: int) -> Feed:
+    sequence, draft = planned.sequence, planned.draft
     spec = None
     if planned.is_round:
         spec = RoundSpec(
-            draft=planned.draft,
+            draft=draft.tokens,
+            parents=draft.parents,
+            children=sequence.speculative.children,
             params=sequence.params,
             prompt=sequence.request.prompt if sequence.looks_back else (),
             output=sequence.context[sequence.prompt_len :] if sequence.looks_back else (),
             rng_state=sequence.rng.state,
             rng_inc=sequence.rng.inc,
-            verify=sequence.request.verify,
+            verify=sequence.rule,
             logprobs=sequence.request.logprobs,
         )
-    return Feed(sequence.seq, planned.ids, sequence.cached, table, spec)
+    #   room was made for the draft that there could have been
+    table = table[: blocks_for(sequence.cached + planned.num_tokens, block_tokens)]
+    is_proposed_for = sequence.has_proposer and sequence.covered >= sequence.cached
+    return Feed(sequence.seq, planned.ids, sequence.cached, table, spec, is_proposed_for)

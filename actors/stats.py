@@ -3,7 +3,7 @@
 import msgspec
 
 from kvpool import PoolStats
-from spec import MAX_DRAFT_TOKENS
+from spec import MAX_NODES
 
 
 class Counters(msgspec.Struct):
@@ -26,10 +26,14 @@ class Counters(msgspec.Struct):
     num_wasted_tokens: int = 0
     """Fed in a pass whose result was dropped, because its sequence was cancelled or the pass failed."""
     num_rounds: int = 0
-    rounds_by_drafted: list[int] = msgspec.field(default_factory=lambda: [0] * (MAX_DRAFT_TOKENS + 1))
-    """How many rounds had a draft of 0, 1, 2, ... tokens."""
-    rounds_by_accepted: list[int] = msgspec.field(default_factory=lambda: [0] * (MAX_DRAFT_TOKENS + 1))
+    rounds_by_drafted: list[int] = msgspec.field(default_factory=lambda: [0] * (MAX_NODES + 1))
+    """How many rounds had a draft of 0, 1, 2, ... tokens: of a tree, nodes."""
+    rounds_by_depth: list[int] = msgspec.field(default_factory=lambda: [0] * (MAX_NODES + 1))
+    """How many rounds had a draft of 0, 1, 2, ... layers: of a chain, tokens."""
+    rounds_by_accepted: list[int] = msgspec.field(default_factory=lambda: [0] * (MAX_NODES + 1))
     """How many rounds accepted 0, 1, 2, ... drafted tokens."""
+    num_failed_proposals: int = 0
+    """Times that the proposer failed, and the drafts that it was asked for were left out."""
 
     @property
     def num_drafts(self) -> int:
@@ -48,8 +52,8 @@ class Counters(msgspec.Struct):
 
     @property
     def drafted_by_position(self) -> list[int]:
-        """Drafts that had a first, second, third, ... token."""
-        return _at_least(self.rounds_by_drafted)
+        """Drafts that had a first, second, third, ... token on a path."""
+        return _at_least(self.rounds_by_depth)
 
     @property
     def accepted_by_position(self) -> list[int]:

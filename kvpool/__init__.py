@@ -4,6 +4,7 @@ from kvpool.admission import Candidate, Victim, admit
 from kvpool.errors import KvPoolError, OutOfBlocks
 from kvpool.ledger import Ledger
 from kvpool.pool import BlockCopy, KvPool, PoolStats, blocks_for
+from kvpool.prefix import Salt
 from kvpool.table import extend, release_all, rollback
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Ledger",
     "OutOfBlocks",
     "PoolStats",
+    "Salt",
     "Victim",
     "admit",
     "blocks_for",

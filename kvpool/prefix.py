@@ -14,7 +14,8 @@ from collections.abc import Iterable, KeysView, Sequence
 
 from kvpool.errors import KvPoolError
 
-Salt = str | None
+Salt = str | tuple[str | None, str] | None
+"""Whom a prefix may be shared with, and, in a pair, what is kept beside its KV."""
 
 
 class _Node:

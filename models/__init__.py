@@ -1,6 +1,7 @@
 """Targets: what the engine can drive. Nothing here loads weights or heavy packages when imported."""
 
 from models.checked_kv import KvMismatch
+from models.drafting import DraftOrder, draft
 from models.execution import ModelError, execute
 from models.fake import FakeModel, FakeTarget
 from models.fake_proposer import FakeProposer, LoneFakeProposer
@@ -11,6 +12,7 @@ from models.runner_target import RunnerTarget
 __all__ = [
     "Ask",
     "Chunk",
+    "DraftOrder",
     "Emission",
     "FakeModel",
     "FakeProposer",
@@ -24,5 +26,6 @@ __all__ = [
     "RunnerTarget",
     "SelfVerifyingModel",
     "SlotMove",
+    "draft",
     "execute",
 ]

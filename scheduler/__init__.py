@@ -4,6 +4,7 @@ from scheduler.adaptive import PassCost
 from scheduler.config import NO_DRAFTS, EngineConfig
 from scheduler.core import Entry, Plan, Planned, Scheduler, Settled
 from scheduler.errors import RequestError
+from scheduler.proposal import NO_PROPOSAL, Proposal
 from scheduler.request import Request, check_request, own_copy
 from scheduler.sequence import FinishReason, Sequence
 from scheduler.states import MOVES, State
@@ -11,12 +12,14 @@ from scheduler.states import MOVES, State
 __all__ = [
     "MOVES",
     "NO_DRAFTS",
+    "NO_PROPOSAL",
     "EngineConfig",
     "Entry",
     "FinishReason",
     "PassCost",
     "Plan",
     "Planned",
+    "Proposal",
     "Request",
     "RequestError",
     "Scheduler",

@@ -1,4 +1,4 @@
-"""How many drafted tokens each round is worth: expected tokens against the measured cost of rows.
+"""Which drafted tokens each round is worth: expected tokens against the measured cost of rows.
 
 A drafted row costs what one more row costs the pass, and gains the chance that it is reached and accepted. The
 chances are estimated from rounds that are over, never from the drafted tokens themselves.
@@ -11,8 +11,10 @@ import msgspec
 import numpy as np
 
 from scheduler.errors import refuse
+from scheduler.proposal import Proposal
 
 _LEAST_GAIN = 1.05  # what drafts must promise: the estimates are rough, and rows cost more than their arithmetic
+_NUM_GRADES = 16  # of what proposers say
 _SHORTEST_MEMORY, _LONGEST_MEMORY = 3, 24  # trials an estimate rests on: few at first, so that it moves fast
 
 
@@ -49,9 +51,10 @@ class PassCost(msgspec.Struct, frozen=True):
 class Acceptance:
     """How often drafts have come true: the first token of one, and a later one whose forerunners did.
 
-    Kept apart by the strength of the match a draft came from: a long n-gram is worth more than a short one. What is
-    not known yet of a sequence is taken from what is known of all (`of_all`), and at the very start from a guess that
-    does not bet on short matches.
+    Kept apart by grade: the strength of the match that text was copied from, for a long n-gram is worth more than a
+    short one, or what the proposer said of the node, which may say too much or too little. What is not known yet of a
+    sequence is taken from what is known of all (`of_all`), and at the very start from a guess that does not bet on
+    short matches and takes a proposer at its word.
     """
 
     __slots__ = ("_first", "_later", "_of_all")
@@ -61,34 +64,74 @@ class Acceptance:
         self._first: dict[int, _Rate] = {}
         self._later: dict[int, _Rate] = {}
 
-    def first(self, strength: int) -> float:
-        """Estimate the chance that a draft's first token is accepted."""
-        if strength in self._first:
-            return self._first[strength].value
-        return 1 - 0.85**strength if self._of_all is None else self._of_all.first(strength)
-
-    def later(self, strength: int) -> float:
-        """Estimate the chance of a later token whose forerunners were accepted."""
-        if strength in self._later:
-            return self._later[strength].value
-        return 1 - 0.6**strength if self._of_all is None else self._of_all.later(strength)
-
-    def chances(self, strength: int, num_drafted: int) -> list[float]:
-        """Estimate, for each token of a draft, the chance that its round emits it."""
-        first, later = self.first(strength), self.later(strength)
-        return [first * later**i for i in range(num_drafted)]
-
-    def learn(self, strength: int, draft: Sequence[int], emitted: Sequence[int]) -> None:
-        """Compare what was proposed, fed or not, with what was emitted, as far as both go."""
-        for i, (drafted, token) in enumerate(zip(draft, emitted, strict=False)):
-            rates, guess = (self._first, self.first) if i == 0 else (self._later, self.later)
-            if strength not in rates:
-                rates[strength] = _Rate(guess(strength))
-            rates[strength].learn(drafted == token)
-            if drafted != token:
-                break
+    def first(self, grade: int) -> float:
+        """Estimate the chance that a node of the first layer is accepted."""
+        if grade in self._first:
+            return self._first[grade].value
         if self._of_all is not None:
-            self._of_all.learn(strength, draft, emitted)
+            return self._of_all.first(grade)
+        return _said(grade) if grade < 0 else 1 - 0.85**grade
+
+    def later(self, grade: int) -> float:
+        """Estimate the chance of a node whose parent was accepted."""
+        if grade in self._later:
+            return self._later[grade].value
+        if self._of_all is not None:
+            return self._of_all.later(grade)
+        return _said(grade) if grade < 0 else 1 - 0.6**grade
+
+    def chances(self, proposal: Proposal, strength: int) -> list[float]:
+        """Estimate, for each node of a draft, the chance that its round emits it; never more than its parent's."""
+        parents = proposal.parents
+        if parents is None and proposal.values is None:
+            first, later = self.first(strength), self.later(strength)
+            return [first * later**i for i in range(len(proposal.tokens))]
+        chances: list[float] = []
+        grades = _grades(proposal, strength)
+        for node, grade in enumerate(grades):
+            parent = node - 1 if parents is None else parents[node]
+            chances.append(self.first(grade) if parent < 0 else chances[parent] * self.later(grade))
+        return chances
+
+    def learn(self, proposal: Proposal, strength: int, emitted: Sequence[int]) -> None:
+        """Compare what was proposed, fed or not, with what was emitted, as far as both go."""
+        grades = _grades(proposal, strength)
+        children = proposal.children()
+        parent = -1
+        for token in emitted:
+            rates, guess = (self._first, self.first) if parent < 0 else (self._later, self.later)
+            accepted = None
+            for node in children.get(parent, ()):
+                grade = grades[node]
+                if grade not in rates:
+                    rates[grade] = _Rate(guess(grade))
+                is_emitted = proposal.tokens[node] == token
+                rates[grade].learn(is_emitted)
+                if is_emitted:
+                    accepted = node
+            if accepted is None:
+                break
+            parent = accepted
+        if self._of_all is not None:
+            self._of_all.learn(proposal, strength, emitted)
+
+
+def _grades(proposal: Proposal, strength: int) -> list[int]:
+    """Grade each node: by the strength of its match, or below 0 by what the proposer said of it, its parent given."""
+    values, parents = proposal.values, proposal.parents
+    if values is None:
+        return [strength] * len(proposal.tokens)
+    grades = []
+    for node, value in enumerate(values):
+        parent = node - 1 if parents is None else parents[node]
+        before = values[parent] if parent >= 0 else 1.0
+        grades.append(-1 - min(_NUM_GRADES - 1, int(_NUM_GRADES * value / before)))
+    return grades
+
+
+def _said(grade: int) -> float:
+    """Give the chance that a grade below 0 stands for."""
+    return (-1 - grade + 0.5) / _NUM_GRADES
 
 
 class _Rate:
@@ -107,27 +150,31 @@ class _Rate:
 
 def share_rows(
     cost: PassCost | None, num_rows: int, num_sure: int, chances: Sequence[Sequence[float]], most: int
-) -> list[int]:
-    """Say how many drafted tokens each draft may feed, to get the most expected tokens per second from the pass.
+) -> list[list[int]]:
+    """Say which nodes each draft may feed, to get the most expected tokens per second from the pass.
 
     It feeds `num_rows` rows and emits `num_sure` tokens in any case, and has room for `most` rows more. `chances[i][j]`
-    is the chance that token `j` of draft `i` is emitted by its round, not rising in `j`. Rows go where they gain most;
-    none, where they promise little. Without a `cost`, all that there is room for.
+    is the chance that node `j` of draft `i` is emitted by its round, no more than its parent's, which has a lower
+    number. Rows go where they gain most, a node's never without its parent's; none, where they promise little. Without
+    a `cost`, all that there is room for.
     """
-    gains = sorted((-chance, i) for i, draft in enumerate(chances) for chance in draft)[: max(most, 0)]
+    gains = sorted((-chance, i, node) for i, draft in enumerate(chances) for node, chance in enumerate(draft))
+    del gains[max(most, 0) :]
     best = len(gains) if cost is None else _most_worthwhile(cost.of(num_rows + len(gains)), num_sure, gains)
-    shares = [0] * len(chances)
-    for _, i in gains[:best]:
-        shares[i] += 1
+    shares: list[list[int]] = [[] for _ in chances]
+    for _, i, node in gains[:best]:
+        shares[i].append(node)
+    for nodes in shares:
+        nodes.sort()
     return shares
 
 
-def _most_worthwhile(costs: Sequence[float], num_sure: int, gains: Sequence[tuple[float, int]]) -> int:
+def _most_worthwhile(costs: Sequence[float], num_sure: int, gains: Sequence[tuple[float, int, int]]) -> int:
     """Say how many of the drafted tokens, by falling gain, make a pass of so many seconds per rows the fastest."""
     num_rows = len(costs) - 1 - len(gains)
     expected = float(num_sure)
     best, best_speed = 0, expected / costs[num_rows]
-    for n, (negative, _) in enumerate(gains, 1):
+    for n, (negative, _, _) in enumerate(gains, 1):
         expected -= negative
         speed = expected / costs[num_rows + n]
         if speed > best_speed:

@@ -66,8 +66,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Refuse drafts that a pass or a stream cannot hold whole: a round is one pass, and never shrunk."""
         if self.max_batch_tokens < 1 + speculative.k:
             raise refuse(f"{field}.k", speculative.k, f"less than max_batch_tokens ({self.max_batch_tokens})")
-        if self.stream_tokens < 1 + speculative.k:
-            raise refuse(f"{field}.k", speculative.k, f"less than stream_tokens ({self.stream_tokens})")
+        if self.stream_tokens < 1 + speculative.tree_shape.max_depth:
+            num_layers = speculative.tree_shape.max_depth
+            raise refuse(f"layers of {field}", num_layers, f"less than stream_tokens ({self.stream_tokens})")
 
 
 _MOST = 2**31 - 1  # blocks, positions and rows are counted in 32 bits by models

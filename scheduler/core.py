@@ -11,6 +11,7 @@ from typing import NamedTuple
 from kvpool import Candidate, Victim, blocks_for
 from scheduler.adaptive import Acceptance, PassCost, share_rows
 from scheduler.config import EngineConfig
+from scheduler.proposal import NO_PROPOSAL, Proposal
 from scheduler.sequence import FinishReason, Sequence
 from scheduler.states import State
 from scheduler.waiting import WaitingQueue
@@ -22,24 +23,25 @@ class Planned(NamedTuple):
         pending                                  draft
         |-- num_pending fed --|-- (the rest) --|-- m --|
 
-    The draft is fed, and the round verified, only with the last of what is pending (`is_round`).
+    The draft is fed, and the round verified, only with the last of what is pending (`is_round`). One that a model is
+    still to make counts as large as it may come to be.
     """
 
     sequence: Sequence
     num_pending: int
-    draft: list[int]
+    draft: Proposal
     is_round: bool
 
     @property
     def num_tokens(self) -> int:
         """Tokens fed: what counts against the budget."""
-        return self.num_pending + len(self.draft)
+        return self.num_pending + self.draft.num_nodes
 
     @property
     def ids(self) -> list[int]:
         """The ids to feed, from position `sequence.cached` on."""
         start = self.sequence.cached
-        return self.sequence.context[start : start + self.num_pending] + self.draft
+        return self.sequence.context[start : start + self.num_pending] + self.draft.tokens
 
 
 class Entry(NamedTuple):
@@ -128,8 +130,8 @@ class Scheduler:
             if num_pending >= budget:
                 break
             self.waiting.remove(sequence)
-            context, salt = sequence.context, sequence.request.cache_salt
-            chosen.append(Candidate(sequence.seq, context, salt, self._num_foreseen(sequence), num_victims))
+            asks_for = self._num_foreseen(sequence)
+            chosen.append(Candidate(sequence.seq, sequence.context, sequence.salt, asks_for, num_victims))
             num_pending += sequence.num_pending
         if not chosen:
             return None
@@ -142,13 +144,13 @@ class Scheduler:
             self.waiting.push(sequence)
             return
         sequence.move(State.PREFILL)
-        sequence.cached = cached
+        sequence.cached = sequence.covered = cached  # a block is shared with all that is kept of it
         self.running[sequence.seq] = sequence
 
     def _num_foreseen(self, sequence: Sequence) -> int:
         """Blocks for a sequence's context, a draft and a block to grow, never past its end."""
         size = self.config.block_tokens
-        return blocks_for(min(len(sequence.context) + sequence.speculative.k + size, sequence.num_positions), size)
+        return blocks_for(min(len(sequence.context) + sequence.speculative.k + size, sequence.num_slots), size)
 
     def _num_promised(self, sequence: Sequence) -> int:
         """Blocks of those that a running sequence has yet to take."""
@@ -193,7 +195,7 @@ class Scheduler:
         feeds = self._rounds(decodes, self.config.max_batch_tokens - num_owed)
         needed = self._num_new_blocks(feeds)
         if needed > available:
-            feeds = [p._replace(draft=[]) if p.sequence.may_drop_draft else p for p in feeds]
+            feeds = [p._replace(draft=NO_PROPOSAL) if p.sequence.may_drop_draft else p for p in feeds]
             needed = self._num_new_blocks(feeds)
         if needed > available:
             return Plan([], self._victims(needed - available))
@@ -216,11 +218,12 @@ class Scheduler:
             sums = accumulate(planned.sequence.num_least for planned in feeds)
             feeds = [planned for planned, num_least in zip(feeds, sums, strict=True) if num_least <= budget]
             num_least = sum(planned.sequence.num_least for planned in feeds)
-        open_ = [i for i, planned in enumerate(feeds) if planned.draft and planned.sequence.may_drop_draft]
-        chances = [feeds[i].sequence.chances(self._acceptance) for i in open_]
-        shares = share_rows(self._pass_cost, num_least, len(feeds), chances, budget - num_least)
-        for i, share in zip(open_, shares, strict=True):
-            feeds[i] = feeds[i]._replace(draft=feeds[i].draft[:share])
+        left = budget - num_least - self._cut(feeds, num_least, budget - num_least)
+        for i, planned in enumerate(feeds):  # what a model is to draft is asked for whole or not at all
+            if planned.draft.is_due and planned.sequence.may_drop_draft:
+                if planned.draft.num_nodes > left:
+                    feeds[i] = planned._replace(draft=NO_PROPOSAL)
+                left -= feeds[i].draft.num_nodes
         return feeds
 
     def _prefill(self, equals: Iterable[Sequence], budget: int, available: int) -> list[Planned]:
@@ -238,11 +241,46 @@ class Scheduler:
             if planned.is_round and sequence.may_drop_draft:
                 whole = planned._replace(draft=sequence.propose())
                 needed = self._num_new_blocks([whole]) - self._num_new_blocks([planned])
-                if len(whole.draft) <= budget and needed <= available:
+                if whole.draft.num_nodes <= budget and needed <= available:
                     feeds[i] = whole
-                    budget -= len(whole.draft)
+                    budget -= whole.draft.num_nodes
                     available -= needed
         return feeds
+
+    def _cut(self, feeds: list[Planned], num_rows: int, most: int) -> int:
+        """Cut the drafts that are there, and may be cut, to `most` nodes and to what pays; how many are left.
+
+        `num_rows` are fed whatever becomes of these.
+        """
+        open_ = [i for i, p in enumerate(feeds) if p.draft.tokens and p.sequence.may_drop_draft]
+        chances = [feeds[i].sequence.chances(self._acceptance) for i in open_]
+        num_rounds = sum(planned.is_round for planned in feeds)
+        shares = share_rows(self._pass_cost, num_rows, num_rounds, chances, most)
+        for i, nodes in zip(open_, shares, strict=True):
+            feeds[i] = feeds[i]._replace(draft=feeds[i].draft.cut(nodes))
+        return sum(map(len, shares))
+
+    def drafted(self, plan: Plan, proposals: dict[int, Proposal]) -> Plan:
+        """Give the plan with the drafts that a model has made, by sequence; one that made none feeds none.
+
+        They are as large as there was room for at the most. Those that may be cut are cut to what pays.
+        """
+        feeds = list(plan.feeds)
+        num_rows = sum(planned.num_tokens for planned in feeds if not planned.draft.is_due)
+        made = [i for i, planned in enumerate(feeds) if planned.draft.is_due]
+        for i in made:
+            sequence = feeds[i].sequence
+            sequence.proposal = proposals.get(sequence.seq, NO_PROPOSAL)
+            feeds[i] = feeds[i]._replace(draft=sequence.proposal)
+            if sequence.seq in proposals:
+                sequence.covered = len(sequence.context)
+            num_rows += feeds[i].num_pending if sequence.may_drop_draft else feeds[i].num_tokens
+        if self._pass_cost is not None:
+            drafts = [feeds[i] for i in made]
+            self._cut(drafts, num_rows, sum(planned.draft.num_nodes for planned in drafts))
+            for i, planned in zip(made, drafts, strict=True):
+                feeds[i] = planned
+        return Plan(feeds, [])
 
     def _chunk(self, sequence: Sequence, budget: int, available: int) -> Planned | None:
         """Feed as much of the context as budget and blocks allow; the last token only with a draft that it needs."""
@@ -252,11 +290,11 @@ class Scheduler:
         room = min(room, budget)
         num_pending = sequence.num_pending
         if num_pending <= room:
-            draft = [] if sequence.may_drop_draft else sequence.propose()
-            if num_pending + len(draft) <= room:
+            draft = NO_PROPOSAL if sequence.may_drop_draft else sequence.propose()
+            if num_pending + draft.num_nodes <= room and (num_pending == 1 or not sequence.has_proposer):
                 return Planned(sequence, num_pending, draft, True)
         num_fed = min(room, num_pending - 1)
-        return Planned(sequence, num_fed, [], False) if num_fed > 0 else None
+        return Planned(sequence, num_fed, NO_PROPOSAL, False) if num_fed > 0 else None
 
     def _num_new_blocks(self, feeds: Iterable[Planned]) -> int:
         size = self.config.block_tokens
@@ -298,17 +336,21 @@ class Scheduler:
         if self.parked.pop(sequence.seq, None) is not None:
             self.waiting.push(sequence)
 
-    def settle(self, planned: Planned, tokens: list[int]) -> Settled:
+    def settle(self, planned: Planned, tokens: list[int], *, has_fed_proposer: bool = True) -> Settled:
         """Take in what a pass gave: `tokens` as verified, none where it was not a round."""
         sequence = planned.sequence
         start = sequence.cached
         if not planned.is_round:
             sequence.cached = start + planned.num_pending
+            if sequence.covered == start and has_fed_proposer:
+                sequence.covered = sequence.cached
             return Settled(sequence.context[start : sequence.cached], [], 0, None)
+        if planned.draft.rng_state is not None:
+            sequence.draft_rng.state = planned.draft.rng_state
         emitted, reason = sequence.take(tokens)
         num_accepted = min(len(tokens) - 1, len(emitted))
         sequence.num_rounds += 1
-        sequence.num_drafted += len(planned.draft)
+        sequence.num_drafted += planned.draft.num_nodes
         sequence.num_accepted += num_accepted
         verified = sequence.context[start : sequence.cached]
         if reason is not None:

@@ -5,7 +5,7 @@ import msgspec
 from kvpool import blocks_for
 from scheduler.config import EngineConfig
 from scheduler.errors import RequestError, refuse
-from spec import Rule, SamplingParams, SpecConfig, SpecError
+from spec import RULES, Rule, SamplingParams, SpecConfig, SpecError, check_rule, max_nodes
 
 DEFAULT_PARAMS = SamplingParams()
 
@@ -15,8 +15,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     `id` names it to the client and must not be in use (None: the engine makes one). A lower `priority` goes first.
     Prefixes are shared only between requests of the same `cache_salt`. `speculative` overrides the engine's drafts
-    (`SpecConfig.parse("none", 1)` switches them off); `choice` numbers the completions of one prompt and seed.
-    Without `logprobs`, tokens carry None for theirs. The engine checks a request as it is submitted and keeps a copy.
+    (`SpecConfig.parse("none", 1)` switches them off), `verify` the rule that goes with them; `choice` numbers the
+    completions of one prompt and seed. Without `logprobs`, tokens carry None for theirs. The engine checks a request
+    as it is submitted and keeps a copy.
     """
 
     prompt: list[int]
@@ -28,7 +29,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     cache_salt: str | None = None
     speculative: SpecConfig | None = None
-    verify: Rule = "resample"
+    verify: Rule | None = None
     choice: int = 0
     logprobs: bool = True
 
@@ -58,13 +59,15 @@ def check_request(request: Request, config: EngineConfig, vocab_size: int, max_m
         raise refuse("prompt", f"{len(prompt)} tokens", f"at most max_model_len ({max_model_len})")
     try:
         request.params.check_vocabulary(vocab_size)
+        speculative = (request.speculative or config.speculative).for_request(request.params)
+        if request.verify is not None:
+            check_rule(request.verify, speculative.children, rule_field="verify")
     except SpecError as error:
         raise RequestError(str(error)) from None
     if request.speculative is not None:
         config.check_draft("speculative", request.speculative)
-    # The last token is emitted and never fed; a draft never runs past it.
-    num_positions = len(prompt) + num_new_tokens(request, max_model_len) - 1
-    if blocks_for(num_positions, config.block_tokens) > config.num_blocks:
+    num_slots = most_slots(request, speculative, max_model_len)
+    if blocks_for(num_slots, config.block_tokens) > config.num_blocks:
         raise refuse(
             "max_tokens",
             request.max_tokens,
@@ -75,6 +78,26 @@ def check_request(request: Request, config: EngineConfig, vocab_size: int, max_m
 def num_new_tokens(request: Request, max_model_len: int) -> int:
     """Tokens the request can get: its own bound, or what the cache leaves room for."""
     return min(request.max_tokens, max_model_len - len(request.prompt) + 1)
+
+
+def depends_on_drafts(request: Request, speculative: SpecConfig) -> bool:
+    """Tell whether the text would be another with other drafts, all of them fair: then none may be left out."""
+    return not request.params.is_greedy and (request.verify or speculative.rule) != "match"
+
+
+def most_slots(request: Request, speculative: SpecConfig, max_model_len: int) -> int:
+    """Slots that the request fills at the most, with the drafts that it cannot do without.
+
+    The last token is emitted and never fed; a draft ends before it. Of a tree, the nodes side by side share a
+    position and not a slot.
+    """
+    num_new = num_new_tokens(request, max_model_len)
+    num_slots = len(request.prompt) + num_new - 1
+    if not depends_on_drafts(request, speculative) or speculative.shape is None:
+        return num_slots
+    shape = speculative.shape
+    layers = range(min(shape.max_depth, num_new - 1) + 1)
+    return num_slots + max(max_nodes(shape, num_layers) - num_layers for num_layers in layers)
 
 
 def own_copy(request: Request) -> Request:
@@ -105,5 +128,5 @@ def _check_types(request: Request) -> None:
     ):
         if not isinstance(getattr(request, field), kinds):
             raise refuse(field, getattr(request, field), allowed)
-    if not isinstance(request.verify, str) or request.verify not in ("resample", "match"):
-        raise refuse("verify", request.verify, "'resample' or 'match'")
+    if request.verify is not None and (not isinstance(request.verify, str) or request.verify not in RULES):
+        raise refuse("verify", request.verify, f"one of {', '.join(map(repr, RULES))}, or None")

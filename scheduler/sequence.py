@@ -5,10 +5,12 @@ from typing import Literal
 
 import msgspec
 
+from kvpool import Salt
 from scheduler.adaptive import Acceptance
-from scheduler.request import Request, num_new_tokens
+from scheduler.proposal import NO_PROPOSAL, Proposal
+from scheduler.request import Request, depends_on_drafts, most_slots, num_new_tokens
 from scheduler.states import MOVES, State
-from spec import Drafter, Pcg32, SpecConfig, stream
+from spec import Drafter, Pcg32, SpecConfig, draft_stream, max_nodes, stream
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 
@@ -21,14 +23,18 @@ class Sequence:
         prompt + output
         0 ............ cached ............... len(context)
                        |------ pending ------|--- draft --->
+
+    A proposer's own state covers the first `covered` positions of it.
     """
 
     __slots__ = (
         "acceptance",
         "cached",
         "context",
-        "draft",
+        "covered",
+        "draft_rng",
         "drafter",
+        "has_proposer",
         "is_paused",
         "last_served",
         "looks_back",
@@ -37,11 +43,14 @@ class Sequence:
         "num_drafted",
         "num_preemptions",
         "num_rounds",
+        "num_slots",
         "params",
         "prompt_len",
+        "proposal",
         "request",
         "rng",
         "room",
+        "rule",
         "seq",
         "speculative",
         "state",
@@ -60,11 +69,16 @@ class Sequence:
         self.params = msgspec.structs.replace(request.params, stop_token_ids=tuple(sorted(self.stops)))
         #   most sampling looks at no token that came before, and then none need be carried to the verifier
         self.looks_back = self.params.has_penalties or self.params.min_tokens > 0
-        self.may_drop_draft = self.params.is_greedy or request.verify == "match"  # the text depends on no draft
+        self.speculative = speculative.for_request(self.params)
+        self.rule = request.verify or self.speculative.rule
+        self.may_drop_draft = not depends_on_drafts(request, self.speculative)
+        self.num_slots = most_slots(request, self.speculative, max_model_len)
         self.rng: Pcg32 = stream(request.seed, request.choice)
-        self.speculative = speculative
+        self.draft_rng: Pcg32 = draft_stream(request.seed, request.choice)
+        self.has_proposer = speculative.draft.needs_proposer  # a model drafts for it, and keeps state beside the KV
+        self.covered = 0
         self.drafter: Drafter | None = None
-        self.draft: list[int] | None = None
+        self.proposal: Proposal | None = None
         self.acceptance: Acceptance | None = None
         self.is_paused = False
         self.last_served = -1
@@ -89,34 +103,49 @@ class Sequence:
         return len(self.context) - self.prompt_len
 
     @property
-    def num_positions(self) -> int:
-        """Positions cached at the most: the last token is emitted and never fed."""
-        return self.prompt_len + self.room - 1
-
-    @property
     def num_least(self) -> int:
         """Tokens that the next round cannot do without, when all but one of the context are cached."""
-        return 1 if self.may_drop_draft else 1 + len(self.propose())
+        return 1 if self.may_drop_draft else 1 + self.propose().num_nodes
 
     def move(self, state: State) -> None:
         """Go to another state by a legal move."""
         assert state in MOVES[self.state], f"sequence {self.seq}: {self.state} -> {state}"
         self.state = state
 
-    def propose(self) -> list[int]:
+    @property
+    def most_layers(self) -> int:
+        """Layers that a draft may have: the token after its deepest node is the last that there is room for."""
+        return self.room - self.num_emitted - 1
+
+    @property
+    def salt(self) -> Salt:
+        """Whom it shares prefixes with: a proposer's state is there only where the proposer was fed."""
+        return (self.request.cache_salt, "proposer") if self.has_proposer else self.request.cache_salt
+
+    def propose(self) -> Proposal:
         """Give this round's draft; the same until the round is settled, whenever and however often it is planned."""
-        if self.draft is None:
-            if self.drafter is None:
-                self.drafter = Drafter(self.speculative, self.context)
-            self.draft = self.drafter.propose(min(self.speculative.k, self.room - self.num_emitted - 1))
-        return self.draft
+        if self.proposal is None:
+            self.proposal = self._propose(self.most_layers)
+        return self.proposal
+
+    def _propose(self, most_layers: int) -> Proposal:
+        if most_layers <= 0:
+            return NO_PROPOSAL
+        if self.has_proposer:
+            return Proposal.due(max_nodes(self.speculative.tree_shape, most_layers))
+        if self.drafter is None:
+            self.drafter = Drafter(self.speculative, self.context)
+        return Proposal.chain(self.drafter.propose(min(self.speculative.k, most_layers)))
 
     def chances(self, of_all: Acceptance) -> list[float]:
-        """Estimate, for each token of the proposed draft, the chance that this round emits it."""
+        """Estimate, for each node of the proposed draft, the chance that this round emits it."""
         if self.acceptance is None:
             self.acceptance = Acceptance(of_all)
-        assert self.drafter is not None, "proposed before"
-        return self.acceptance.chances(self.drafter.strength, len(self.propose()))
+        return self.acceptance.chances(self.propose(), self._strength)
+
+    @property
+    def _strength(self) -> int:
+        return 0 if self.drafter is None else self.drafter.strength
 
     def num_new_blocks(self, num_tokens: int, block_tokens: int) -> int:
         """Blocks needed to cache `num_tokens` more positions."""
@@ -125,8 +154,8 @@ class Sequence:
 
     def give_up_cache(self) -> None:
         """Forget what was cached and planned; the tokens, the drafter and the generator stay."""
-        self.cached = 0
-        self.draft = None
+        self.cached = self.covered = 0
+        self.proposal = None
 
     def take(self, tokens: SequenceOf[int]) -> tuple[list[int], FinishReason | None]:
         """Emit a round's tokens up to the end of the request; those kept, and why it ended there.
@@ -142,9 +171,9 @@ class Sequence:
             reason = "stop"
         self.context += kept
         self.cached = len(self.context) - 1
+        if self.acceptance is not None and self.proposal is not None:
+            self.acceptance.learn(self.proposal, self._strength, kept)
         if self.drafter is not None:
-            if self.acceptance is not None and self.draft:
-                self.acceptance.learn(self.drafter.strength, self.draft, kept)
             self.drafter.append(kept)
-        self.draft = None
+        self.proposal = None
         return kept, reason

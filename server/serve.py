@@ -161,9 +161,9 @@ def _at_least(min_pass_s: float) -> RunPass:
     if not min_pass_s:
         return in_thread
 
-    async def run_pass(work: Callable[[], T], num_tokens: int) -> T:
+    async def run_pass(work: Callable[[], T], num_tokens: int, num_layers: int = 0) -> T:
         end_s = anyio.current_time() + min_pass_s
-        result = await in_thread(work, num_tokens)
+        result = await in_thread(work, num_tokens, num_layers)
         await anyio.sleep_until(end_s)
         return result
 

@@ -108,13 +108,13 @@ def faulty_passes(run_pass: RunPass, agenda: Agenda, late_s: float) -> RunPass:
     A hanging pass needs `pass_timeout_s`, or it hangs for ever.
     """
 
-    async def run(work: Callable[[], T], num_tokens: int) -> T:
+    async def run(work: Callable[[], T], num_tokens: int, num_layers: int = 0) -> T:
         if agenda.strikes("raise"):
             raise Injected("the model raises before its pass")
         if agenda.strikes("hang"):
             asyncio.get_running_loop().call_later(late_s, work)
             await asyncio.get_running_loop().create_future()
-        result = await run_pass(work, num_tokens)
+        result = await run_pass(work, num_tokens, num_layers)
         if agenda.strikes("raise_late"):
             raise Injected("the model raises after its pass")
         return result

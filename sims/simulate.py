@@ -194,7 +194,7 @@ class _Passes:
         self._config = config
         self.errors: list[str] = []
 
-    async def run(self, work: Callable[[], T], num_tokens: int) -> T:
+    async def run(self, work: Callable[[], T], num_tokens: int, num_layers: int = 0) -> T:
         """Run a pass: in virtual time here and now, then let its time go by; else in a worker thread."""
         try:
             if self._config.clock == "wall":

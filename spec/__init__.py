@@ -4,13 +4,14 @@ Pure: no clock, no I/O, no global state; all randomness comes in as a generator.
 """
 
 from spec.batch import Round, verify_batch, verify_round
-from spec.choices import Children, Rule
+from spec.choices import RULES, Children, Rule, check_rule
 from spec.config import MAX_DRAFT_TOKENS, Draft, SpecConfig
-from spec.distribution import apply_penalties, argmax, dense_distribution, sample, sample_dense
+from spec.distribution import Row, apply_penalties, argmax, dense_distribution, sample, sample_dense
 from spec.drafter import Drafter
 from spec.drafts import ngram_draft, prompt_lookup, propose
 from spec.errors import SpecError
 from spec.growth import Drafted, Growth, grow
+from spec.layout import max_nodes
 from spec.loop import Generated, SpecStats, generate, generate_stream
 from spec.params import SamplingParams
 from spec.rng import Pcg32, draft_stream, stream
@@ -24,6 +25,7 @@ __all__ = [
     "MAX_DRAFT_TOKENS",
     "MAX_NODES",
     "NO_DRAFT",
+    "RULES",
     "BestFirst",
     "BoundedTarget",
     "Chain",
@@ -40,6 +42,7 @@ __all__ = [
     "Pcg32",
     "Proposer",
     "Round",
+    "Row",
     "Rule",
     "SamplingParams",
     "Sequoia",
@@ -53,12 +56,14 @@ __all__ = [
     "Verified",
     "apply_penalties",
     "argmax",
+    "check_rule",
     "compaction",
     "dense_distribution",
     "draft_stream",
     "generate",
     "generate_stream",
     "grow",
+    "max_nodes",
     "ngram_draft",
     "prompt_lookup",
     "propose",

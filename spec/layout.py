@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from spec.errors import refuse
 from spec.sequoia import Path, best_trees
-from spec.shapes import AUTO, Chain, Expansion, Sequoia, Static
+from spec.shapes import AUTO, BestFirst, Chain, Dynamic, Expansion, Sequoia, Shape, Static
 from spec.tree import ROOT
 
 FixedShape = Chain | Expansion | Static | Sequoia
@@ -48,3 +48,16 @@ def _paths(shape: FixedShape) -> tuple[Path, ...]:
             if shape.nodes == AUTO:
                 raise refuse("nodes", shape.nodes, "a number by the time that a tree is made")
             return tuple(best_trees(shape.acceptance, shape.nodes, shape.depth)[-1])
+
+
+@lru_cache(1024)
+def max_nodes(shape: Shape, max_depth: int) -> int:
+    """Give the most nodes that a tree of this shape has where it may be no deeper than `max_depth`."""
+    match shape:
+        case BestFirst():
+            return shape.nodes if max_depth > 0 else 0
+        case Dynamic():
+            layers = min(shape.depth, max_depth)
+            return min(shape.max_nodes, shape.top + (layers - 1) * shape.top**2) if layers > 0 else 0
+        case _:
+            return len(layout(shape, max_depth).parents)

@@ -10,6 +10,8 @@ from actors.messages import (
     ForgetAll,
     Message,
     Outcome,
+    Propose,
+    Proposed,
     Reserve,
     Reserved,
     Resume,
@@ -70,12 +72,16 @@ def describe(message: Message) -> str:
             return "Reserve " + ", ".join(f"{num_tokens} tokens for {seq}" for seq, num_tokens in asks)
         case Reserved(tables, available):
             return f"Reserved: blocks {', '.join(map(str, tables))}; {available} available"
+        case Propose(number, asks):
+            return f"Propose {number}: " + ", ".join(f"{len(ask.ids)} tokens of {ask.seq}" for ask in asks)
+        case Proposed(number, trees):
+            return f"Proposed {number}: " + ", ".join(f"{tree.seq} {tree.tokens}" for tree in trees)
         case Step(number, feeds):
             return f"Step {number}: " + ", ".join(map(_fed, feeds))
         case StepDone(number, outcomes):
             return f"StepDone {number}: " + ", ".join(map(_given, outcomes))
         case Settle(commits, releases):
-            kept = [f"keep {len(tokens)} of {seq}" for seq, tokens in commits]
+            kept = [f"keep {len(tokens)} of {seq}" for seq, tokens, _ in commits]
             return "Settle: " + ", ".join(kept + [f"release {seq}" for seq in releases])
         case Settled(num_trimmed, num_released, available):
             return f"Settled: {num_trimmed} blocks trimmed, {num_released} released; {available} available"

@@ -72,7 +72,7 @@ def _answer(question: bytes) -> Expected:
             request.eos,
             listen,
             choice=request.choice,
-            verify=request.verify,
+            verify=request.verify or asked.speculative.rule,
         )
     except SpecError:
         return Expected(tokens, logprobs, "error")

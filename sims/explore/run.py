@@ -79,7 +79,8 @@ def _follow(choices: Iterable[int]) -> Choose:
 async def live(scenario: Scenario, watch: Watch) -> None:
     """Live through a scenario. Raises Violation for what is left at the end."""
 
-    async def run_pass(work: Callable[[], T], num_tokens: int) -> T:
+    async def run_pass(work: Callable[[], T], num_tokens: int, num_layers: int = 0) -> T:
+        del num_tokens, num_layers
         await asyncio.sleep(scenario.pass_s / 2)
         result = work()
         if scenario.pass_s:

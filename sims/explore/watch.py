@@ -15,6 +15,8 @@ from actors.messages import (
     Cancel,
     ForgetAll,
     Message,
+    Propose,
+    Proposed,
     Reserve,
     Reserved,
     Resume,
@@ -52,7 +54,7 @@ T = TypeVar("T")
 MAX_CALLBACKS = 200_000
 """A run that takes more goes nowhere: the largest scenarios take a tenth."""
 
-_ANSWERS = Admitted | Reserved | Settled | StepDone
+_ANSWERS = Admitted | Proposed | Reserved | Settled | StepDone
 _FOLLOW_UPS = ("ActorCrashed", "ActorGivenUp")
 
 Note = Callable[[float, str, str], None]
@@ -167,10 +169,12 @@ class Watch:
                 return tuple(candidate.seq for candidate in candidates)
             case Reserve(asks):
                 return tuple(seq for seq, _ in asks)
+            case Propose(_, asks):
+                return tuple(ask.seq for ask in asks)
             case Step(_, feeds):
                 return tuple(feed.seq for feed in feeds)
             case Settle(commits, releases):
-                return tuple(dict.fromkeys([*(seq for seq, _ in commits), *releases]))
+                return tuple(dict.fromkeys([*(seq for seq, _, _ in commits), *releases]))
             case Stop():
                 return self.insides.open_seqs
             case _:
@@ -230,7 +234,7 @@ class Watch:
 
     def _check_contexts(self, settle: Message | None) -> None:
         """See that what was emitted is the beginning of what the one-sequence loop gives."""
-        for seq, _ in settle.commits if isinstance(settle, Settle) else ():
+        for seq, _, _ in settle.commits if isinstance(settle, Settle) else ():
             sequence = self._sequences[seq]
             wanted = self._wanted[seq].tokens
             emitted = sequence.context[sequence.prompt_len :]
@@ -242,7 +246,7 @@ class Watch:
     def watched_passes(self, run_pass: RunPass) -> RunPass:
         """Carry out passes, and see that one that was given up touches nothing any more."""
 
-        async def run(work: Callable[[], T], num_tokens: int) -> T:
+        async def run(work: Callable[[], T], num_tokens: int, num_layers: int = 0) -> T:
             mine = self._pass = object()
 
             def watched() -> T:
@@ -257,7 +261,7 @@ class Watch:
                 return result
 
             try:
-                return await run_pass(watched, num_tokens)
+                return await run_pass(watched, num_tokens, num_layers)
             finally:
                 self._pass = None
 

@@ -64,13 +64,13 @@ def prompts(num, length=12, seed=0):
     return [[(seed + i + j * (1 + i % 3)) % VOCAB for j in range(length)] for i in range(num)]
 
 
-async def inline(work, num_tokens):
+async def inline(work, num_tokens, num_layers=0):
     """A pass on the loop itself; others have one turn before it."""
     await asyncio.sleep(0)
     return work()
 
 
-async def lasting(work, num_tokens):
+async def lasting(work, num_tokens, num_layers=0):
     """A pass that takes a second, and reads and writes memory at the end of it."""
     await asyncio.sleep(PASS_S)
     return work()
@@ -98,8 +98,10 @@ def post(actor, message):
     actor.mailbox.post(Envelope("test", message))
 
 
-def engine(model=None, run_pass=inline, tap=None, pass_cost=None, **changes):
-    return Engine(model or fake(), config(**changes), tap=tap or Log(), run_pass=run_pass, pass_cost=pass_cost)
+def engine(model=None, run_pass=inline, tap=None, pass_cost=None, proposer=None, **changes):
+    model = model or fake()
+    tap = tap or Log()
+    return Engine(model, config(**changes), tap=tap, run_pass=run_pass, pass_cost=pass_cost, proposer=proposer)
 
 
 async def read(stream):

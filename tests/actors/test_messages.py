@@ -11,10 +11,14 @@ from actors.messages import (
     Admit,
     Admitted,
     Cancel,
+    DraftAsk,
     Feed,
     ForgetAll,
     Message,
     Outcome,
+    Propose,
+    Proposed,
+    ProposedTree,
     Reserve,
     Reserved,
     Resume,
@@ -28,26 +32,29 @@ from actors.messages import (
 )
 from actors.runner import ModelRunner
 from kvpool import Candidate, Victim
-from spec import SamplingParams
+from spec import Expansion, SamplingParams
 from tests.actors.harness import config, engine, fake, inline, lookup, read, request, run
 
 LARGEST = 2**64 - 1
 PARAMS = SamplingParams(temperature=0.5, logit_bias={3: -1.5}, stop_token_ids=(1, 2), min_tokens=2)
-ROUND = RoundSpec([4, 5], PARAMS, [1, 2], [3], LARGEST, LARGEST, "match", True)
+ROUND = RoundSpec([4, 5], [-1, -1], "top", PARAMS, [1, 2], [3], LARGEST, LARGEST, "match", True)
 EVERY_KIND = [
     Submit(3, request(params=PARAMS, seed=LARGEST, eos=(2,), id="a", cache_salt="s", speculative=lookup(3))),
     Cancel(1),
     Resume(2),
     Stop(),
-    Admit([Candidate(1, [1, 2], None, 2, 1), Candidate(2, [3], "salt", 1, 0)], [Victim(5, 3)], 1, 4),
+    Admit([Candidate(1, [1, 2], None, 2, 1), Candidate(2, [3], ("salt", "proposer"), 1, 0)], [Victim(5, 3)], 1, 4),
     Admitted([4, None], [5], 7),
     Reserve([(1, 5), (2, 1)]),
     Reserved([[0, 3], [1]], 2),
-    Settle([(1, [5, 6]), (2, [])], [2]),
+    Settle([(1, [5, 6], None), (2, [], 4)], [2]),
     Settled(1, 2, 3),
     ForgetAll(),
+    Propose(9, [DraftAsk(1, [3], 2, [0, 1], Expansion((2, 1)), "iid", 4, True, LARGEST, LARGEST)]),
+    Proposed(9, [ProposedTree(1, [4, 5], [-1, -1], [0.5, 0.25], LARGEST)]),
+    Proposed(9, [], "it failed"),
     Step(9, [Feed(1, [3, 4, 5], 2, [0, 1], ROUND), Feed(2, [1], 0, [4], None)]),
-    StepDone(9, [Outcome(1, [4, 6], [-0.5, -1.25], LARGEST), Outcome(2, [], None, 0, "row 0")]),
+    StepDone(9, [Outcome(1, [4, 6], [-0.5, -1.25], LARGEST), Outcome(2, [], None, 0, "row 0")], "it failed"),
 ]
 
 
@@ -85,10 +92,10 @@ def test_messages_are_frozen():
                 setattr(message, field, None)
 
 
-@pytest.mark.parametrize("unknown", [message for message in EVERY_KIND if not isinstance(message, Step)])
+@pytest.mark.parametrize("unknown", [message for message in EVERY_KIND if not isinstance(message, (Propose, Step))])
 def test_the_runner_refuses_what_it_does_not_know(unknown):
     with pytest.raises(TypeError, match=f"runner does not know {type(unknown).__name__}"):
-        run(ModelRunner(fake(), config(), None, inline).handle(unknown))
+        run(ModelRunner(fake(), None, config(), None, inline).handle(unknown))
 
 
 @pytest.mark.parametrize(

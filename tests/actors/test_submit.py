@@ -18,7 +18,7 @@ REFUSED = {
     "max_tokens, none": (request(max_tokens=0), r"max_tokens is 0: an integer >= 1"),
     "max_tokens, never fits": (request([1] * 100, max_tokens=101), r"max_tokens is 101: .* 100 .* 40 blocks"),
     "eos": (request(eos=(3, VOCAB)), r"eos is 8: int ids in \[0, 8\)"),
-    "verify": (request(verify="maybe"), r"verify is 'maybe': 'resample' or 'match'"),
+    "verify": (request(verify="maybe"), r"verify is 'maybe': one of 'resample', 'match', 'traversal'"),
     "seed, negative": (request(seed=-1), r"seed is -1"),
     "seed, too large": (request(seed=2**64), r"seed is 18446744073709551616"),
     "choice": (request(choice=-1), r"choice is -1"),
@@ -47,7 +47,7 @@ REFUSED = {
             ("cache_salt", ([1], 1, b"salt", {}, ("a",)), "a str, or None"),
             ("params", (None, {"temperature": 0}, "greedy"), "SamplingParams"),
             ("speculative", ("prompt_lookup", 4, {"k": 4}), "a SpecConfig, or None"),
-            ("verify", (["resample"], None, b"match", True), "'resample' or 'match'"),
+            ("verify", (["resample"], b"match", True), "one of 'resample', 'match', 'traversal', or None"),
             ("logprobs", (1, None, "yes", np.bool_(True)), "True or False"),
         )
         for wrong in wrongs
@@ -94,7 +94,7 @@ def test_what_can_never_be_served_is_refused_by_name(name):
 def test_the_stream_must_hold_a_whole_round():
     async def main():
         async with engine(stream_tokens=5) as running:
-            with pytest.raises(RequestError, match=r"speculative.k is \d+: less than stream_tokens \(5\)"):
+            with pytest.raises(RequestError, match=r"layers of speculative is \d+: less than stream_tokens \(5\)"):
                 running.submit(request(speculative=lookup(5)))
 
     run(main())
@@ -242,7 +242,7 @@ def test_an_id_is_taken_until_its_request_has_ended():
         *(({field: 1}, f"{field} is 1: True or False") for field in ("adaptive", "prefix_cache")),
         *(({"speculative": wrong}, "speculative is .*: a SpecConfig") for wrong in (None, "ngram", 4)),
         ({"speculative": lookup(8), "max_batch_tokens": 8}, r"k is 8: less than max_batch_tokens \(8\)"),
-        ({"speculative": lookup(8), "stream_tokens": 8}, r"k is 8: less than stream_tokens \(8\)"),
+        ({"speculative": lookup(8), "stream_tokens": 8}, r"is 8: less than stream_tokens \(8\)"),
     ],
 )
 def test_measures_that_make_no_engine_are_refused_by_name(changes, message):

@@ -194,7 +194,7 @@ def test_after_a_rewind_across_a_border_every_holder_of_ids_agrees():
             assert seen.tokens == [7, 7, 6, 5, 7, 4]
             first = log.of(Step)[0].feeds[0]
             assert (first.start, first.ids, len(first.table)) == (0, [*prompt, 1, 2, 3], 3)
-            assert (log.of(Settle)[0].commits, log.of(Settled)[0].num_trimmed) == ([(0, prompt)], 1)
+            assert (log.of(Settle)[0].commits, log.of(Settled)[0].num_trimmed) == ([(0, prompt, None)], 1)
             ctx = prompt + seen.tokens
             for step in log.of(Step):
                 (feed,) = step.feeds

@@ -44,8 +44,8 @@ MUTANTS = [
     mutant(
         "publish a pass before hearing who left during it",
         SCHEDULING,
-        "        self._take_cancels()\n        return done.outcomes\n",
-        "        return done.outcomes\n",
+        "        self._take_cancels()\n        return plan, done\n",
+        "        return plan, done\n",
         "actors/cancel::what_a_cancel_wasted_and_where_it_struck_are_counted",
     ),
     mutant(
@@ -88,8 +88,8 @@ MUTANTS = [
     mutant(
         "share prefixes over salts",
         "scheduler/core.py",
-        "context, salt = sequence.context, sequence.request.cache_salt",
-        "context, salt = sequence.context, None",
+        "Candidate(sequence.seq, sequence.context, sequence.salt,",
+        "Candidate(sequence.seq, sequence.context, None,",
         "known_failures/blocks::prefixes_are_shared_within_a_salt_only",
     ),
     # messages
@@ -205,7 +205,7 @@ MUTANTS = [
     mutant(
         "go on with the crashed pass's memory, bound anew",
         RUNNER,
-        "        self._model = copy.copy(self._model)\n",
+        "        self._model, self._proposer = copy.copy(self._model), copy.copy(self._proposer)\n",
         "",
         "actors/faults::a_pass_that_hangs_is_given_up_and_what_it_writes_late_is_read_by_nobody",
     ),

@@ -88,14 +88,14 @@ MUTANTS = [
     mutant(
         "speak for blocks past the end of a request",
         CORE,
-        "blocks_for(min(len(sequence.context) + sequence.speculative.k + size, sequence.num_positions), size)",
+        "blocks_for(min(len(sequence.context) + sequence.speculative.k + size, sequence.num_slots), size)",
         "blocks_for(len(sequence.context) + sequence.speculative.k + size, size)",
         "scheduler/admission::one_is_admitted_if_its_context_and_draft_fit_beside_what_the_running_need",
     ),
     mutant(
         "let the draft of a context that ends go before another's prefill",
         CORE,
-        "            draft = [] if sequence.may_drop_draft else sequence.propose()\n",
+        "            draft = NO_PROPOSAL if sequence.may_drop_draft else sequence.propose()\n",
         "            draft = sequence.propose()\n",
         "scheduler/fairness::the_draft_of_a_context_that_ends_keeps_no_equal_waiting",
     ),
@@ -159,15 +159,15 @@ MUTANTS = [
     mutant(
         "learn past the first mistake of a draft",
         ADAPTIVE,
-        "            if drafted != token:\n                break\n",
-        "",
+        "            if accepted is None:\n                break\n            parent = accepted\n",
+        "            parent = accepted if accepted is not None else parent + 1\n",
         "scheduler/adaptive::what_lies_behind_a_mistake_teaches_nothing",
     ),
     mutant(
         "give rows to drafts in the order of arrival",
         ADAPTIVE,
-        "sorted((-chance, i) for i, draft in enumerate(chances) for chance in draft)[: max(most, 0)]",
-        "[(-chance, i) for i, draft in enumerate(chances) for chance in draft][: max(most, 0)]",
+        "sorted((-chance, i, node) for i, draft in enumerate(chances) for node, chance in enumerate(draft))",
+        "[(-chance, i, node) for i, draft in enumerate(chances) for node, chance in enumerate(draft)]",
         "scheduler/adaptive::where_there_is_room_for_few_rows_the_most_promising_get_it",
     ),
 ]

@@ -152,7 +152,7 @@ MUTANTS = [
     mutant(
         "work on the model itself",
         RUNNER,
-        "        self._model = copy.copy(self._model)\n",
+        "        self._model, self._proposer = copy.copy(self._model), copy.copy(self._proposer)\n",
         "        self._model = copy.copy(self._model) if hasattr(self, '_is_bound') else self._model\n"
         "        self._is_bound = True\n",
         "actors/isolation::one_model_may_serve_several_engines",

@@ -23,7 +23,7 @@ MUTANTS = [
     mutant(
         "leave the last round's draft in place",
         SEQUENCE,
-        "            self.drafter.append(kept)\n        self.draft = None\n",
+        "            self.drafter.append(kept)\n        self.proposal = None\n",
         "            self.drafter.append(kept)\n",
         "scheduler/plan::a_draft_stays_the_same_until_its_round_is_settled",
         "known_failures/texts::each_row_of_a_mixed_batch_gets_its_own_draft",
@@ -31,8 +31,9 @@ MUTANTS = [
     mutant(
         "start the generator over when a sequence is computed again",
         SEQUENCE,
-        "        self.cached = 0\n        self.draft = None\n",
-        "        self.cached = 0\n        self.draft = None\n        self.rng = stream(self.request.seed)\n",
+        "        self.cached = self.covered = 0\n        self.proposal = None\n",
+        "        self.cached = self.covered = 0\n        self.proposal = None\n"
+        "        self.rng = stream(self.request.seed)\n",
         "actors/faults::a_pass_that_raises_is_computed_again_and_no_client_sees_it",
         "scheduler/admission::a_victim_keeps_its_tokens_its_generator_and_its_drafter_and_nothing_else",
     ),
@@ -46,8 +47,8 @@ MUTANTS = [
     mutant(
         "draw choice 0 for every choice",
         SEQUENCE,
-        "stream(request.seed, request.choice)",
-        "stream(request.seed)",
+        " = stream(request.seed, request.choice)",
+        " = stream(request.seed)",
         "actors/lossless::any_mix_of_requests_under_any_engine",
     ),
     mutant(
@@ -88,7 +89,7 @@ MUTANTS = [
     mutant(
         "draft past the end of the request",
         SEQUENCE,
-        "self.drafter.propose(min(self.speculative.k, self.room - self.num_emitted - 1))",
+        "self.drafter.propose(min(self.speculative.k, most_layers))",
         "self.drafter.propose(self.speculative.k)",
         "scheduler/plan::drafts_never_run_past_the_end",
         "known_failures/texts::drafts_do_not_run_past_the_length_limit",
@@ -108,8 +109,8 @@ MUTANTS = [
     mutant(
         "let a victim keep its length",
         SEQUENCE,
-        "        self.cached = 0\n        self.draft = None\n",
-        "        self.draft = None\n",
+        "        self.cached = self.covered = 0\n        self.proposal = None\n",
+        "        self.proposal = None\n",
         "scheduler/admission::a_victim_keeps_its_tokens_its_generator_and_its_drafter_and_nothing_else",
         "known_failures/blocks::nothing_of_a_preempted_round_is_applied_later",
     ),
@@ -123,7 +124,7 @@ MUTANTS = [
     mutant(
         "shrink drafts that a sampled text depends on",
         SEQUENCE,
-        'self.may_drop_draft = self.params.is_greedy or request.verify == "match"',
+        "self.may_drop_draft = not depends_on_drafts(request, self.speculative)",
         "self.may_drop_draft = True",
         "scheduler/plan::a_sampled_round_keeps_its_draft_and_the_last_in_rank_gives_way",
         "scheduler/adaptive::a_draft_that_the_text_depends_on_is_never_cut",
@@ -131,7 +132,7 @@ MUTANTS = [
     mutant(
         "do not count drafts against the budget",
         CORE,
-        "        return self.num_pending + len(self.draft)\n",
+        "        return self.num_pending + self.draft.num_nodes\n",
         "        return self.num_pending\n",
         "scheduler/plan::drafts_count_against_the_budget_and_the_chunk_gets_the_rest",
     ),

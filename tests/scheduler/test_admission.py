@@ -178,7 +178,7 @@ def test_a_victim_keeps_its_tokens_its_generator_and_its_drafter_and_nothing_els
     context, rng, drafter = list(sequence.context), sequence.rng.state, sequence.drafter
     sequence.propose()
     rig.preempt(sequence)
-    assert (sequence.cached, sequence.draft, sequence.state) == (0, None, State.PREEMPTED)
+    assert (sequence.cached, sequence.proposal, sequence.state) == (0, None, State.PREEMPTED)
     assert (sequence.context, sequence.rng.state, sequence.drafter) == (context, rng, drafter)
     assert sequence.num_preemptions == 1
     rig.check()

@@ -94,7 +94,7 @@ def test_drafts_take_no_more_than_prefill_gets():
         rig.decoding(num_decodes)
         rig.submit(LONG)
         feeds, _ = rig.plan()
-        num_drafted = sum(len(planned.draft) for planned in feeds)
+        num_drafted = sum(len(planned.draft.tokens) for planned in feeds)
         assert num_drafted == min(4 * num_decodes, (40 - num_decodes) // 2)
         assert feeds[-1].num_pending == 40 - num_decodes - num_drafted >= num_drafted
 
@@ -105,9 +105,9 @@ def test_the_draft_of_a_context_that_ends_keeps_no_equal_waiting(priority, fed):
     rig.submit()
     other = rig.submit([5] * 9, priority=priority)
     feeds, _ = rig.plan()
-    assert [(planned.num_pending, len(planned.draft)) for planned in feeds] == fed
+    assert [(planned.num_pending, len(planned.draft.tokens)) for planned in feeds] == fed
     rig.end(other)
-    assert [len(planned.draft) for planned in rig.plan()[0]] == [3]
+    assert [len(planned.draft.tokens) for planned in rig.plan()[0]] == [3]
 
 
 # priorities

@@ -21,7 +21,7 @@ def test_drafts_count_against_the_budget_and_the_chunk_gets_the_rest(num_decodes
     rounds = [planned for planned in feeds if planned.sequence in decodes]
     assert [planned.num_tokens for planned in rounds] == [1 + k] * num_decodes
     (chunk,) = (planned for planned in feeds if planned.sequence is prefill)
-    assert (chunk.num_pending, chunk.draft, chunk.is_round) == (40 - num_decodes * (1 + k), [], False)
+    assert (chunk.num_pending, chunk.draft.tokens, chunk.is_round) == (40 - num_decodes * (1 + k), [], False)
     assert feeds[-1] is chunk, "rounds come first"
 
 
@@ -29,8 +29,8 @@ def test_a_round_is_fed_its_last_token_and_its_draft():
     rig = Rig()
     (sequence,) = rig.decoding(1)
     (planned,), _ = rig.plan()
-    assert planned.ids == [sequence.context[-1], *planned.draft]
-    assert (planned.num_pending, len(planned.draft), planned.is_round) == (1, 3, True)
+    assert planned.ids == [sequence.context[-1], *planned.draft.tokens]
+    assert (planned.num_pending, len(planned.draft.tokens), planned.is_round) == (1, 3, True)
 
 
 @pytest.mark.parametrize("budget", range(4, 14))
@@ -45,7 +45,7 @@ def test_the_last_token_of_a_context_is_fed_only_together_with_the_draft(budget)
         assert planned.is_round == (planned is fed[-1] and sequence.num_emitted > 0)
     assert [planned.is_round for planned in fed] == [False] * (len(fed) - 1) + [True]
     assert sum(planned.num_pending for planned in fed) == 7
-    assert len(fed[-1].draft) == 3
+    assert len(fed[-1].draft.tokens) == 3
     assert fed[0].num_tokens == (10 if budget >= 10 else min(budget, 6))
 
 
@@ -58,14 +58,14 @@ def test_a_chunk_takes_what_blocks_have_room_for_and_a_greedy_round_may_go_witho
     rig.hog(leave=room)
     feeds, _ = rig.plan()
     expected = {6: (6, 0, False)}.get(room, (7, 3 if room >= 10 else 0, True))
-    assert [(p.num_pending, len(p.draft), p.is_round) for p in feeds] == [expected]
+    assert [(p.num_pending, len(p.draft.tokens), p.is_round) for p in feeds] == [expected]
     rig = Rig(block_tokens=1, num_blocks=20)
     rig.submit(params=SAMPLED, max_tokens=4)
     rig.admit()
     rig.hog(leave=room)
     feeds, _ = rig.plan()
     expected = (7, 3, True) if room >= 10 else (min(room, 6), 0, False)
-    assert [(p.num_pending, len(p.draft), p.is_round) for p in feeds] == [expected]
+    assert [(p.num_pending, len(p.draft.tokens), p.is_round) for p in feeds] == [expected]
 
 
 @pytest.mark.parametrize("fed", [3, 4, 5])
@@ -139,7 +139,7 @@ def test_a_draft_stays_the_same_until_its_round_is_settled():
     rig.admit()
     assert sequence.propose() == draft
     rig.step()
-    assert sequence.draft is None
+    assert sequence.proposal is None
 
 
 def test_drafts_never_run_past_the_end():
@@ -148,11 +148,11 @@ def test_drafts_never_run_past_the_end():
         rig = Rig(speculative=lookup(8))
         rig.submit(max_tokens=max_tokens)
         (planned,), _ = rig.plan()
-        assert len(planned.draft) == min(max_tokens - 1, 4)
+        assert len(planned.draft.tokens) == min(max_tokens - 1, 4)
     rig = Rig(speculative=lookup(8), max_model_len=9)
     rig.submit(max_tokens=50)
     (planned,), _ = rig.plan()
-    assert len(planned.draft) == 2, "9 positions: a prompt of 7 and two of the draft"
+    assert len(planned.draft.tokens) == 2, "9 positions: a prompt of 7 and two of the draft"
 
 
 def test_short_of_blocks_greedy_drafts_go_before_anybody_is_preempted():
@@ -172,7 +172,7 @@ def test_a_sampled_round_keeps_its_draft_and_the_last_in_rank_gives_way():
     rig.hog(leave=1)
     feeds, preempted = rig.plan()
     assert preempted == [last]
-    assert [(planned.sequence, len(planned.draft)) for planned in feeds] == [(first, 3)]
+    assert [(planned.sequence, len(planned.draft.tokens)) for planned in feeds] == [(first, 3)]
 
 
 def test_a_pause_takes_a_sequence_out_of_the_pass():
@@ -195,7 +195,7 @@ def test_nothing_to_do_is_an_empty_plan():
 
 
 def test_a_settled_round_tells_what_was_cached_what_was_emitted_and_why_it_ended():
-    rig = Rig(lambda planned: [*planned.draft, 0], max_batch_tokens=4)
+    rig = Rig(lambda planned: [*planned.draft.tokens, 0], max_batch_tokens=4)
     sequence = rig.submit([1, 2, 1, 2, 1, 2], max_tokens=6, params=GREEDY, eos=(0,))
     (settled,) = rig.settle(reserved(rig))
     assert (settled.verified, settled.emitted, settled.num_accepted, settled.finish_reason) == (

@@ -31,8 +31,8 @@ class Walk:
 
     def accept(self, planned):
         """Some of the draft, and a token that keeps the context repetitive."""
-        num_accepted = self.rng.randint(0, len(planned.draft))
-        return [*planned.draft[:num_accepted], self.rng.randrange(3)]
+        num_accepted = self.rng.randint(0, len(planned.draft.tokens))
+        return [*planned.draft.tokens[:num_accepted], self.rng.randrange(3)]
 
     def submit(self):
         rng, config = self.rng, self.rig.config
@@ -86,7 +86,7 @@ class Walk:
             assert not sequence.is_paused
             assert planned.num_pending >= 1
             assert planned.is_round == (planned.num_pending == sequence.num_pending)
-            assert planned.is_round or not planned.draft
+            assert planned.is_round or not planned.draft.tokens
             if planned.is_round and not sequence.may_drop_draft:
                 assert planned.draft == sequence.propose(), "a draft that the text depends on is fed whole"
         num_could_run = sum(not s.is_paused for s in core.running.values())

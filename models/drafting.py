@@ -1,0 +1,48 @@
+"""The drafts of a step: trees grown layer by layer, one question to the proposer for all sequences at a time."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from models.protocol import Ask, Chunk, Proposer
+from spec import Children, Drafted, Pcg32, Shape, grow
+
+
+class DraftOrder(NamedTuple):
+    """A tree to draft: the part of its context that the proposer has not been fed, and how it is to grow.
+
+    0 ............ start ............ start + len(ids)
+    |-- fed before --|---- ids ----|  the context's end, after which the tree grows
+    """
+
+    ids: Sequence[int]
+    start: int
+    table: Sequence[int]
+    """The blocks of the context, and more where there are."""
+    shape: Shape
+    children: Children
+    max_depth: int
+    rng: Pcg32
+
+
+def draft(proposer: Proposer, orders: Sequence[DraftOrder], block_tokens: int) -> list[Drafted]:
+    """Feed every context to its end and grow a tree after it; what the proposer raises is raised."""
+    lengths = [order.start + len(order.ids) for order in orders]
+    tables = [order.table[: -(-n // block_tokens)] for order, n in zip(orders, lengths, strict=True)]
+    proposer.feed(
+        [Chunk(order.ids, order.start, table, 0) for order, table in zip(orders, tables, strict=True) if order.ids]
+    )
+    growths = [grow(order.shape, order.children, order.max_depth, order.rng) for order in orders]
+    while True:
+        asks = [
+            Ask(place, tables[place], lengths[place], growth.tokens, growth.parents, growth.frontier)
+            for place, growth in enumerate(growths)
+            if growth.frontier
+        ]
+        if not asks:
+            return [growth.result() for growth in growths]
+        laws = proposer.laws(asks)
+        at = 0
+        for ask in asks:
+            end = at + len(ask.frontier)
+            growths[ask.place].feed(laws[at:end])
+            at = end
