@@ -87,7 +87,7 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_whole(self) -> bool:
-        """Nobody failed, nothing is open or held, the blocks always added up, and somebody was served if there was time."""
+        """Nobody failed, nothing is open or held, no count was wrong, and somebody was served if there was time."""
         is_shown = self.endings["finished"] + self.endings["left"] > 0 or self.is_broken_off
         is_clean = not (self.endings["failed"] or self.num_open or self.blocks["held"] or self.num_violations)
         return is_shown and is_clean
