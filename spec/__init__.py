@@ -10,6 +10,7 @@ from spec.distribution import Row, apply_penalties, argmax, dense_distribution, 
 from spec.drafter import Drafter
 from spec.drafts import ngram_draft, prompt_lookup, propose
 from spec.errors import SpecError
+from spec.finished import FinishedRequests
 from spec.growth import Drafted, Growth, grow
 from spec.layout import max_nodes
 from spec.loop import Generated, SpecStats, generate, generate_stream
@@ -37,6 +38,7 @@ __all__ = [
     "Drafter",
     "Dynamic",
     "Expansion",
+    "FinishedRequests",
     "Generated",
     "Growth",
     "Pcg32",

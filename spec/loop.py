@@ -1,6 +1,6 @@
 """The one-sequence loop: what every engine's output for a request must equal."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Literal
 
 import msgspec
@@ -11,7 +11,8 @@ from spec.choices import Rule
 from spec.config import SpecConfig
 from spec.drafter import Drafter
 from spec.errors import SpecError, refuse
-from spec.growth import Drafted, grow
+from spec.finished import FinishedRequests
+from spec.growth import grow
 from spec.params import SamplingParams
 from spec.rng import draft_stream, stream
 from spec.shapes import Chain
@@ -77,13 +78,16 @@ def generate(
     choice: int = 0,
     verify: Rule | None = None,
     proposer: Proposer | None = None,
+    finished: FinishedRequests | None = None,
+    cache_salt: Hashable = None,
 ) -> Generated:
     """Generate up to `max_new` tokens after `prompt`, in rounds of draft, one pass, verify, roll back.
 
     `verify` overrides the rule of `cfg`. A kind of draft that a model proposes takes a `proposer`, a shape other than
-    a chain a `TreeTarget`. Ends with the first id of `eos` or `params.stop_token_ids` ("stop"), or with `max_new`
-    tokens or a full cache ("length"). Raises SpecError for an empty prompt, one longer than the target can hold,
-    `max_new < 1`, or drafts that cannot be made or fed, before anything is cached.
+    a chain a `TreeTarget`; suffix drafts come from `finished` requests of the same `cache_salt` too. Ends with the
+    first id of `eos` or `params.stop_token_ids` ("stop"), or with `max_new` tokens or a full cache ("length"). Raises
+    SpecError for an empty prompt, one longer than the target can hold, `max_new < 1`, or drafts that cannot be made
+    or fed, before anything is cached.
     """
     return generate_stream(
         target,
@@ -97,6 +101,8 @@ def generate(
         choice=choice,
         verify=verify,
         proposer=proposer,
+        finished=finished,
+        cache_salt=cache_salt,
     )
 
 
@@ -113,6 +119,8 @@ def generate_stream(
     choice: int = 0,
     verify: Rule | None = None,
     proposer: Proposer | None = None,
+    finished: FinishedRequests | None = None,
+    cache_salt: Hashable = None,
 ) -> Generated:
     """Generate like `generate`, handing over each token and its log-probability as it is kept.
 
@@ -124,7 +132,7 @@ def generate_stream(
     stops = frozenset(eos).union(params.stop_token_ids)
     params = msgspec.structs.replace(params, stop_token_ids=tuple(sorted(stops)))
     rng, draft_rng = stream(seed, choice), draft_stream(seed, choice)
-    drafter = Drafter(cfg, prompt)
+    drafter = Drafter(cfg, prompt, finished, cache_salt)
     output: list[int] = []
     logprobs: list[float] = []
     stats = SpecStats()
@@ -132,7 +140,7 @@ def generate_stream(
     while True:
         max_depth = room - len(output) - 1
         if proposer is None:
-            drafted = Drafted(DraftTree.chain(drafter.propose(min(cfg.k, max_depth))), None, None)
+            drafted = drafter.draft(cfg.k, max_depth)
         else:
             growth = grow(cfg.tree_shape, cfg.children, max_depth, draft_rng)
             if growth.frontier:

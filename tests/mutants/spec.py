@@ -330,8 +330,8 @@ MUTANTS = [
                 "pass\n        stats",
             ),
             "leave the drafts long near max_new": (
-                "drafter.propose(min(cfg.k, max_depth))",
-                "drafter.propose(cfg.k)",
+                "drafter.draft(cfg.k, max_depth)",
+                "drafter.draft(cfg.k, cfg.k)",
             ),
             "shorten the drafts by one too few": ("room - len(output) - 1\n", "room - len(output)\n"),
             "deliver what comes after the end": ("                if reason:\n                    break\n", ""),

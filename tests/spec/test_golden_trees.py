@@ -170,8 +170,20 @@ def config_for(case):
         case "text":
             names = {name: proposer[name] for name in ("occurrence", "max_ngram", "min_ngram")}
             return spec.SpecConfig(proposer["method"], shape=shape, **names, **choices)
-        case "none":
+        case "suffix":
+            floor = {"min_prob": case["shape"]["min_prob"]} if case["shape"]["kind"] == "chain" else {}
+            names = {name: proposer[name] for name in ("max_depth", "factor")}
+            return spec.SpecConfig("suffix", shape=shape, **names, **floor, **choices)
+        case _:
             return spec.SpecConfig("none", shape=shape, **choices)
+
+
+def finished_of(texts):
+    finished = spec.FinishedRequests()
+    for text in texts:
+        finished.add(None, text)
+    finished.take_in(sum(map(len, texts)))
+    return finished
 
 
 @each("tree_loop")
@@ -184,8 +196,6 @@ def test_generate_with_trees(case, monkeypatch):
 
     monkeypatch.setattr("spec.loop.draft_stream", draft_stream)
     cfg = config_for(case)
-    if cfg is None or cfg.occurrence != "latest":
-        pytest.skip("suffix")
     target = fake_target(**case["target"], make=ReferenceTreeTarget)
     fed = []
     extend = target.extend
@@ -205,6 +215,7 @@ def test_generate_with_trees(case, monkeypatch):
         case["eos"],
         choice=case["choice"],
         proposer=LawProposer(law_of(case)) if cfg.draft.needs_proposer else None,
+        finished=finished_of(case["proposer"].get("finished", [])),
     )
     num_pending = [len(case["prompt"])] + [1] * (len(fed) - 1)
     rounds = []
