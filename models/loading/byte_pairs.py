@@ -18,6 +18,9 @@ _CUTS = {
     "llama-bpe": [_WORDS_ANY_CASE.replace("DIGITS", r"\p{N}{1,3}")],
     "qwen2": [_WORDS_ANY_CASE.replace("DIGITS", r"\p{N}")],
 }
+SAME_CUTS = {"llama3": "llama-bpe", "llama-v3": "llama-bpe", "deepseek-r1-qwen": "qwen2"}
+"""Further names of ways to cut text."""
+
 _WHOLE_WORDS_FIRST = ("llama-bpe",)  # a word that is a token is that token, whatever its merges would give
 _CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5  # token types of the format
 
@@ -72,7 +75,7 @@ def merge_pairs(tokens: Sequence[str], merges: Sequence[str]) -> list[tuple[str,
 def byte_pair_tokenizer(tokens: Sequence[str], merges: Sequence[tuple[str, str]], cut: str, types: TokenTypes) -> Any:
     """Build a `tokenizers.Tokenizer` of byte-level BPE. ValueError for an unknown way to cut text."""
     if cut not in _CUTS:
-        raise ValueError(f"tokenizer.ggml.pre {cut}: known are {', '.join(_CUTS)}")
+        raise ValueError(f"tokenizer.ggml.pre {cut}: known are {', '.join([*_CUTS, *SAME_CUTS])}")
     library = need("tokenizers", "real")
     cutters = library.pre_tokenizers
     vocabulary = {token: i for i, token in enumerate(tokens)}

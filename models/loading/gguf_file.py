@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from models.extras import need
 from models.loading.assembly import Naming, Stored, assemble, widen_bf16
-from models.loading.byte_pairs import TokenTypes, byte_pair_tokenizer, merge_pairs
+from models.loading.byte_pairs import SAME_CUTS, TokenTypes, byte_pair_tokenizer, merge_pairs
 from models.loading.gguf_header import TensorPlace, read_header
 from models.loading.tokenizer import Tokenizer
 from models.weights import LlamaConfig, LlamaWeights, Matrix
@@ -140,6 +140,7 @@ class GgufFile:
                 raise ValueError(f"{self._path}: no tokenizer.ggml.{name}: the tokenizer is not in the file")
         named = {name: self.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos", "eot", "eom")}
         split = self.get("tokenizer.ggml.pre", "default")
+        split = SAME_CUTS.get(split, split)
         adds_bos = self.get("tokenizer.ggml.add_bos_token", split == "llama-bpe")
         if self.get("tokenizer.ggml.add_eos_token", False):
             raise ValueError(f"{self._path}: tokenizer.ggml.add_eos_token: no prompt is ended here before it goes on")

@@ -99,7 +99,7 @@ class SafetensorsFolder:
             raise
         except Exception as error:  # the library raises nothing narrower
             raise ValueError(f"{self._path / 'tokenizer.json'} cannot be read: {error}") from None
-        about = self._json("tokenizer_config.json", {})
+        about = {**self._json("special_tokens_map.json", {}), **self._json("tokenizer_config.json", {})}
         bos, eos = (self._id(built, about, name) for name in ("bos_token", "eos_token"))
         generation = self._json("generation_config.json", {})
         stated = [ends for file in (generation, self._settings) if (ends := file.get("eos_token_id")) is not None]

@@ -31,12 +31,7 @@ def read_trace(path: Path, layout: str | None = None) -> Trace:
     A row that cannot be used is counted by its reason, never an error; SimError for a file of no known layout or
     without any row to use.
     """
-    text = read_text(path)
-    if text.lstrip().startswith(("{", "[")):
-        chosen, rows = choose(path, json_rows(text), json_layouts(), layout, "a trace in JSON", _OTHERS)
-    else:
-        table: Iterator[Any] = csv.DictReader(io.StringIO(text, newline=""))
-        chosen, rows = choose(path, table, TABLE_LAYOUTS, layout, "a trace in a table", _OTHERS)
+    chosen, rows = _open(path, layout)
     trace = _read(path.name, rows, chosen)
     if not trace.rows:
         raise SimError(
@@ -49,8 +44,25 @@ def read_trace(path: Path, layout: str | None = None) -> Trace:
 def says_prompts(path: Path, layout: str | None = None) -> bool:
     """Tell whether a trace says which prompts began alike; False where it cannot be read."""
     try:
-        return read_trace(path, layout).hash_block > 0
+        chosen, rows = _open(path, layout)
     except SimError:
+        return False
+    return chosen not in TABLE_LAYOUTS and any(_has_hashes(chosen, row) for row in rows)
+
+
+def _open(path: Path, layout: str | None) -> tuple[Layout[Said], Iterator[Any]]:
+    """Choose the layout of a file, and give its rows. SimError for a file of no known layout."""
+    text = read_text(path)
+    if text.lstrip().startswith(("{", "[")):
+        return choose(path, json_rows(text), json_layouts(), layout, "a trace in JSON", _OTHERS)
+    table: Iterator[Any] = csv.DictReader(io.StringIO(text, newline=""))
+    return choose(path, table, TABLE_LAYOUTS, layout, "a trace in a table", _OTHERS)
+
+
+def _has_hashes(layout: Layout[Said], row: Any) -> bool:
+    try:
+        return bool(_checked(layout.take(row)).hash_ids)
+    except UnusableError:
         return False
 
 

@@ -163,7 +163,9 @@ def test_padding_has_no_text(tmp_path):
     assert found.vocab_size == 97
 
 
-@pytest.mark.parametrize(("cut", "expected"), [("llama-bpe", ["hello"]), ("smollm", ["hell", "o"])])
+@pytest.mark.parametrize(
+    ("cut", "expected"), [("llama-bpe", ["hello"]), ("llama3", ["hello"]), ("deepseek-r1-qwen", ["hell", "o"])]
+)
 def test_llama_takes_whole_words_before_merges(tmp_path, cut, expected):
     tokens = [*TOKENS, "hello"]
     found = tokenizer_of(tmp_path, tokens=tokens, types=None, cut=cut)

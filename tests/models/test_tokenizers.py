@@ -46,6 +46,15 @@ def test_a_file_need_not_say_what_ends_a_text_and_cannot_say_what_the_model_has_
     assert found.eos_ids == set()
 
 
+def test_older_folders_name_their_control_tokens_in_a_file_of_its_own(tmp_path):
+    write_model(tmp_path, tokenizer_config={"eos_token": "<|eot|>"})
+    (tmp_path / "special_tokens_map.json").write_text('{"eos_token": "</s>", "bos_token": "<s>"}')
+    found = SafetensorsFolder(tmp_path).tokenizer()
+    assert found.eos_ids == {bpe().token_to_id("<|eot|>")}
+    (tmp_path / "tokenizer_config.json").unlink()
+    assert SafetensorsFolder(tmp_path).tokenizer().eos_ids == {bpe().token_to_id("</s>")}
+
+
 def test_a_template_sees_the_tokenizers_own_end_and_beginning(tmp_path):
     about = {
         "bos_token": "<s>",
