@@ -52,7 +52,7 @@ class Replies:
 
     def usage_chunk(self, choices: Sequence[Choice], streams: Sequence[Stream]) -> Json:
         """Give what the whole request cost: the last chunk."""
-        return {**self._chunk([], self._usage(choices, streams)), "metrics": self._metrics(streams)}
+        return {**self._chunk([], self._usage(choices, streams)), "metrics": self._metrics(choices, streams)}
 
     def whole(self, choices: Sequence[Choice], streams: Sequence[Stream]) -> Json:
         """Give everything at once."""
@@ -65,7 +65,7 @@ class Replies:
                 one["text"] = choice.text
             said.append(self._with_tokens(one, choice, choice.tokens))
         kind = "chat.completion" if self._job.is_chat else "text_completion"
-        usage, metrics = self._usage(choices, streams), self._metrics(streams)
+        usage, metrics = self._usage(choices, streams), self._metrics(choices, streams)
         return {**self._head, "object": kind, "choices": said, "usage": usage, "metrics": metrics}
 
     def token_bytes(self, token: Token) -> bytes:
@@ -115,9 +115,11 @@ class Replies:
         cached = sum(stream.num_cached_tokens or 0 for stream in streams[::per_prompt])
         return {**_counts(prompt, completion), "prompt_tokens_details": {"cached_tokens": cached}}
 
-    def _metrics(self, streams: Sequence[Stream]) -> Json:
-        accepted = [num for stream in streams for num in stream.accepted_by_draft]
-        num_drafted = sum(stream.num_drafted for stream in streams)
+    def _metrics(self, choices: Sequence[Choice], streams: Sequence[Stream]) -> Json:
+        #   of the rounds whose tokens were given out: a stop string may have cut the last one, or what came behind it
+        told = [stream.speculation(choice.num_tokens) for choice, stream in zip(choices, streams, strict=True)]
+        accepted = [num for one in told for num in one.accepted_by_draft]
+        num_drafted = sum(one.num_drafted for one in told)
         by_count = Counter(accepted)
         return {
             "speculative_decoding": {

@@ -164,6 +164,29 @@ def test_accepted_drafts_are_marked(plain):
     assert accepted == answer["metrics"]["speculative_decoding"]["num_accepted_draft_tokens"] > 0
 
 
+@pytest.mark.parametrize("k", [4, 8])
+def test_what_speculation_did_is_told_of_the_text_that_was_given(plain, k):
+    body = {**PROMPT, "temperature": 0, "speculative": drafts(k), "return_tokens": True}
+    (whole,) = plain.post(body).json()["choices"]
+    texts = [token["text"] for token in whole["tokens"]]
+    cuts = [i for i in range(2, len(texts)) if whole["tokens"][i]["accepted"]]
+    assert cuts
+    for at in cuts[:8]:
+        stop = "".join(texts[at - 1 : at + 1])
+        asked = {**body, "stop": stop}
+        answer = plain.post(asked).json()
+        (choice,) = answer["choices"]
+        for told in (answer["metrics"], stream(plain, asked)[-1]["metrics"]):
+            counted = told["speculative_decoding"]
+            accepted = sum(token["accepted"] for token in choice["tokens"])
+            assert counted["num_accepted_draft_tokens"] == accepted
+            assert counted["num_accepted_draft_tokens"] < answer["usage"]["completion_tokens"]
+            assert counted["num_accepted_draft_tokens"] <= counted["num_draft_tokens"]
+            histogram = counted["acceptance_histogram"]
+            assert sum(i * count for i, count in enumerate(histogram)) == accepted
+            assert sum(histogram) == counted["num_spec_steps"]
+
+
 def test_tokenize_and_back(plain):
     told = plain.http.post("/tokenize", json={"prompt": "bä du"}).json()
     assert told["count"] == len(told["tokens"])
