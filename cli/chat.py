@@ -1,91 +1,103 @@
 """`outrider chat`: a conversation with a real model, in which the prefix cache makes every next turn cheap."""
 
 import asyncio
+import signal
+import sys
+from typing import Any
 
 import click
 from rich.console import Console
 
 from actors import Engine, EngineConfig, Request, RequestError
-from cli.generate import BLOCK_TOKENS, follow, report
-from cli.real_model import DEFAULT_MODEL, load_model, pass_cost
-from models.kernel_choice import Kernel
+from cli.endings import INTERRUPTED
+from cli.generate import BLOCK_TOKENS
+from cli.real_model import Choices, load_model, read_choices, with_model_options
+from cli.telling import follow, report
 from models.loading import Loaded
 from scheduler import PassCost
-from spec import MAX_DRAFT_TOKENS, Draft, SamplingParams, SpecConfig
 
 
 @click.command()
-@click.option("--model", default=DEFAULT_MODEL, show_default=True, help="A known model, a GGUF file or a folder.")
-@click.option("--kernel", type=click.Choice(["auto", "numpy", "numba"]), default="auto", show_default=True)
 @click.option("--system", default=None, help="What the model is told first.  [default: its template's own]")
 @click.option("--max-tokens", type=click.IntRange(1), default=256, show_default=True, help="Most tokens of an answer.")
-@click.option("--temperature", type=click.FloatRange(0), default=0.0, show_default=True, help="0 is greedy.")
-@click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=0, show_default=True, help="For sampling.")
-@click.option("--draft", type=click.Choice([d.value for d in Draft]), default="prompt_lookup", show_default=True)
-@click.option("--k", type=click.IntRange(1, MAX_DRAFT_TOKENS), default=10, show_default=True, help="Longest draft.")
-def chat(
-    model: str,
-    kernel: Kernel,
-    system: str | None,
-    max_tokens: int,
-    temperature: float,
-    seed: int,
-    draft: str,
-    k: int,
-) -> None:
-    """Talk with a real model, one line a turn; an empty line or Ctrl-D ends it.
+@with_model_options
+@click.pass_context
+def chat(ctx: click.Context, /, system: str | None, max_tokens: int, **options: Any) -> None:
+    """Talk with a real model, one line a turn; an empty line, Ctrl-D or Ctrl-C ends it.
 
-    Ctrl-C cancels the answer under way and keeps what was produced. After each answer the tokens found in the prefix
-    cache are shown: they are the conversation so far, and cost nothing again.
+    During an answer Ctrl-C cancels that alone, and keeps what was produced. After each answer the tokens found in the
+    prefix cache are shown: they are the conversation so far, and cost nothing again.
     """
+    choices = read_choices(ctx, options)
     console = Console(stderr=True, highlight=False)
-    loaded = load_model(model, kernel, console)
-    cost = None if draft == "none" else pass_cost(loaded.model, console)
-    config = EngineConfig(
-        num_blocks=loaded.model.max_model_len // BLOCK_TOKENS,
-        block_tokens=BLOCK_TOKENS,
-        max_model_len=loaded.model.max_model_len,
-        speculative=SpecConfig.parse(draft, k),
-    )
-    params = SamplingParams(temperature=temperature)
+    loaded, cost = load_model(choices, console)
     messages = [] if system is None else [{"role": "system", "content": system}]
-    asyncio.run(_talk(loaded, config, cost, params, seed, max_tokens, messages, console))
+    if asyncio.run(_talk(loaded, cost, choices, max_tokens, messages, console)):
+        ctx.exit(INTERRUPTED)
 
 
 async def _talk(
     loaded: Loaded,
-    config: EngineConfig,
     cost: PassCost | None,
-    params: SamplingParams,
-    seed: int,
+    choices: Choices,
     max_tokens: int,
     messages: list[dict[str, str]],
     console: Console,
-) -> None:
+) -> bool:
+    """Talk until there is nothing more to say; whether it was Ctrl-C that ended it."""
+    config = EngineConfig(
+        num_blocks=-(-loaded.model.max_model_len // BLOCK_TOKENS),
+        block_tokens=BLOCK_TOKENS,
+        max_model_len=loaded.model.max_model_len,
+        speculative=choices.speculative,
+        adaptive=cost is not None,
+    )
     out = Console(highlight=False)
     async with Engine(loaded.model, config, pass_cost=cost) as engine:
-        while line := await asyncio.to_thread(_read_line):
+        while line := await _read_line():
             messages.append({"role": "user", "content": line})
             try:
                 request = Request(
                     prompt=loaded.tokenizer.chat(messages),
-                    params=params,
+                    params=choices.params,
                     max_tokens=max_tokens,
-                    seed=seed,
+                    seed=choices.seed,
                     eos=tuple(sorted(loaded.tokenizer.eos_ids)),
                     verify="match",
                 )
-                told = await follow(engine, loaded.tokenizer, request, out)
+                told = await follow(engine, loaded.tokenizer, request, choices.stops, out)
             except (RequestError, ValueError) as error:
                 messages.pop()
                 console.print(f"[red]{error}[/red]")
                 continue
-            messages.append({"role": "assistant", "content": loaded.tokenizer.decode(told.ids)})
-            report(console, told, len(request.prompt))
+            messages.append({"role": "assistant", "content": told.text})
+            report(console, told)
+    return line is None
 
 
-def _read_line() -> str:
+async def _read_line() -> str | None:
+    """Read a line; "" is the end of what is said, None is Ctrl-C."""
+    if sys.stdin.isatty():
+        click.echo("> ", nl=False)
+        if not await _has_line():
+            click.echo()
+            return None
+    return sys.stdin.readline().strip()
+
+
+async def _has_line() -> bool:
+    """Wait for a line at the terminal, as the event loop can, or for Ctrl-C: a blocked read might not hear it."""
+    loop = asyncio.get_running_loop()
+    heard = loop.create_future()
+
+    def hear(has_line: bool) -> None:
+        if not heard.done():
+            heard.set_result(has_line)
+
+    loop.add_reader(sys.stdin.fileno(), hear, True)
+    loop.add_signal_handler(signal.SIGINT, hear, False)
     try:
-        return input("> ").strip()
-    except EOFError:
-        return ""
+        return bool(await heard)
+    finally:
+        loop.remove_reader(sys.stdin.fileno())
+        loop.remove_signal_handler(signal.SIGINT)

@@ -2,6 +2,7 @@
 
 import click
 
+from cli.endings import Unusable
 from models.loading import RELEASES, locate
 from models.loading import pull as pull_release
 
@@ -25,4 +26,4 @@ def pull(name: str) -> None:
     try:
         click.echo(pull_release(name, lambda text: click.echo(text, err=True)))
     except (RuntimeError, ValueError, OSError) as error:
-        raise click.ClickException(str(error)) from None
+        raise Unusable(str(error)) from None

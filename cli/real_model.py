@@ -1,41 +1,140 @@
-"""What the commands that run a real model share: loading it, the cost of its passes, and text as it comes."""
+"""What the commands that run a real model share: their options, loading it, and the cost of its passes."""
 
-import codecs
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import click
 from rich.console import Console
 from rich.status import Status
 
 import models
+from cli.endings import Unusable
+from cli.options import NOT_NEGATIVE, SEED, Number
 from models.calibration import ROWS, measure_pass
 from models.kernel_choice import Kernel
-from models.loading import RELEASES, Loaded, Tokenizer, load, locate, pull
+from models.loading import RELEASES, Loaded, load, locate, pull
 from models.protocol import Model
 from scheduler import PassCost
+from spec import MAX_DRAFT_TOKENS, SamplingParams, SpecConfig, SpecError
 
 DEFAULT_MODEL = "smollm2-135m"
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 
-def load_model(source: str, kernel: Kernel, console: Console) -> Loaded:
-    """Load a model, saying what is going on; a known one that is not here yet is pulled first."""
-    with console.status(f"loading {source}") as status, _shown(status):
+_OPTIONS = (
+    click.option("--model", default=DEFAULT_MODEL, show_default=True, help="A known model, a GGUF file or a folder."),
+    click.option("--pull", "may_pull", is_flag=True, help="Fetch a known model that is not here yet."),
+    click.option("--kernel", type=click.Choice(["auto", "numpy", "numba"]), default="auto", show_default=True),
+    click.option(
+        "--threads",
+        type=click.IntRange(1, 1024),
+        help="Of the compiled kernel.",
+        show_default="one a processor",
+    ),
+    click.option("--temperature", type=NOT_NEGATIVE, default=0.0, show_default=True, help="0 is greedy."),
+    click.option(
+        "--top-p",
+        type=Number(0, 1, min_open=True),
+        default=1.0,
+        show_default=True,
+        help="Sample from the most likely tokens that together have this probability.",
+    ),
+    click.option(
+        "--top-k", type=click.IntRange(0), default=0, show_default=True, help="Sample from so many; 0 is all."
+    ),
+    click.option("--seed", type=SEED, default=0, show_default=True, help="For sampling."),
+    click.option("--stop", "stops", multiple=True, metavar="TEXT", help="Ends before this text; may be repeated."),
+    click.option(
+        "--draft", type=click.Choice(["none", "ngram", "prompt_lookup"]), default="prompt_lookup", show_default=True
+    ),
+    click.option("--k", type=click.IntRange(1, MAX_DRAFT_TOKENS), default=10, show_default=True, help="Longest draft."),
+    click.option(
+        "--adaptive/--fixed",
+        default=True,
+        show_default=True,
+        help="Feed the drafts that pay, or always up to k tokens.",
+    ),
+)
+
+
+class Choices(NamedTuple):
+    """What the shared options say, checked; all of it before a model is loaded."""
+
+    model: str
+    kernel: Kernel
+    threads: int | None
+    params: SamplingParams
+    seed: int
+    stops: tuple[str, ...]
+    speculative: SpecConfig
+    is_adaptive: bool
+
+
+def with_model_options(command: Command) -> Command:
+    """Add the options that every command with a real model has."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def read_choices(ctx: click.Context, o: dict[str, Any]) -> Choices:
+    """Check the shared options' values. Raises click.UsageError for what cannot be, or would change nothing."""
+    if o["threads"] is not None and o["kernel"] == "numpy":
+        raise click.UsageError(
+            "--threads has no effect here: it needs the compiled kernel, without --kernel numpy", ctx
+        )
+    if any(not stop for stop in o["stops"]):
+        raise click.UsageError("--stop is '': a text of at least one character", ctx)
+    if o["model"] in RELEASES and locate(o["model"]) is None and not o["may_pull"]:
+        raise Unusable(f"{o['model']} is not here yet: outrider models pull {o['model']}, or --pull, fetches it")
+    try:
+        params = SamplingParams(temperature=o["temperature"], top_p=o["top_p"], top_k=o["top_k"])
+        speculative = SpecConfig.parse(o["draft"], o["k"] if o["draft"] != "none" else 1)
+    except SpecError as error:
+        raise click.UsageError(str(error), ctx) from None
+    return Choices(
+        model=o["model"],
+        kernel=o["kernel"],
+        threads=o["threads"],
+        params=params,
+        seed=o["seed"],
+        stops=o["stops"],
+        speculative=speculative,
+        is_adaptive=o["adaptive"] and o["draft"] != "none",
+    )
+
+
+def load_model(choices: Choices, console: Console) -> tuple[Loaded, PassCost | None]:
+    """Load the model, saying what is going on, and measure what its passes cost where drafts go by that."""
+    source = choices.model
+    with console.status(f"loading {source}") as status, _shown(status, console):
         try:
             if source in RELEASES and locate(source) is None:
                 pull(source, status.update)
-            return load(source, kernel, strftime_now=time.strftime)
-        except (ImportError, FileNotFoundError, ValueError, RuntimeError) as error:
-            raise click.ClickException(str(error)) from None
+            loaded = load(source, choices.kernel, choices.threads, time.strftime)
+        except (ImportError, OSError, ValueError, RuntimeError) as error:
+            raise Unusable(str(error)) from None
+        if not choices.is_adaptive:
+            return loaded, None
+        status.update("measuring the cost of a pass")
+        return loaded, pass_cost(loaded.model)
 
 
 @contextlib.contextmanager
-def _shown(status: Status) -> Iterator[None]:
-    """Show in a status line what the models say they are doing."""
+def _shown(status: Status, console: Console) -> Iterator[None]:
+    """Show what the models say they are doing: in the status line, or line by line where there is none."""
+
+    def emit(record: logging.LogRecord) -> None:
+        if console.is_terminal:
+            status.update(record.getMessage())
+        else:
+            console.print(record.getMessage())
+
     handler = logging.Handler(logging.INFO)
-    handler.emit = lambda record: status.update(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = emit  # type: ignore[method-assign]
     logger = logging.getLogger(models.__name__)
     level = logger.level
     logger.setLevel(logging.INFO)
@@ -47,23 +146,6 @@ def _shown(status: Status) -> Iterator[None]:
         logger.setLevel(level)
 
 
-def pass_cost(model: Model, console: Console) -> PassCost:
+def pass_cost(model: Model) -> PassCost:
     """Measure what a pass costs here."""
-    with console.status("measuring the cost of a pass"):
-        return PassCost(ROWS, tuple(measure_pass(model, time.perf_counter)))
-
-
-class TextStream:
-    """Ids to text, token by token: the bytes of an unfinished character wait for the rest."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def text(self, token: int) -> str:
-        """Give the text that is complete with this token."""
-        return self._decoder.decode(self._tokenizer.token_bytes(token))
-
-    def rest(self) -> str:
-        """Give what is left at the end: a character that never came whole."""
-        return self._decoder.decode(b"", final=True)
+    return PassCost(ROWS, tuple(measure_pass(model, time.perf_counter)))

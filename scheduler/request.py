@@ -56,7 +56,7 @@ def check_request(request: Request, config: EngineConfig, vocab_size: int, max_m
             bad = next(t for t in ids if type(t) is not int or not 0 <= t < vocab_size)
             raise refuse(field, bad, f"int ids in [0, {vocab_size})")
     if len(prompt) > max_model_len:
-        raise refuse("prompt", f"{len(prompt)} tokens", f"at most max_model_len ({max_model_len})")
+        raise RequestError(f"prompt is {len(prompt)} tokens: at most max_model_len ({max_model_len})")
     try:
         request.params.check_vocabulary(vocab_size)
         speculative = (request.speculative or config.speculative).for_request(request.params)

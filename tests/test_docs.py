@@ -89,7 +89,7 @@ def test_commands_work(words, tmp_path, monkeypatch):
         while rest and hasattr(command, "resolve_command"):
             name, command, rest = command.resolve_command(context, rest)
         if "--help" not in words:
-            command.make_context(name, rest, parent=context)  # raises for what is not known or not allowed
+            command.make_context(name, rest, parent=context).close()  # raises for what is not known or not allowed
 
 
 @pytest.mark.parametrize("text", list(snippets("toml")))

@@ -14,7 +14,7 @@ REFUSED = {
     "prompt, negative id": (request([1, -1]), r"prompt is -1: int ids in \[0, 8\)"),
     "prompt, id past the vocabulary": (request([1, VOCAB]), r"prompt is 8: int ids in \[0, 8\)"),
     "prompt, not an id": (request([1, "2"]), r"prompt is '2': int ids in \[0, 8\)"),
-    "prompt, too long": (request([1] * 201), r"prompt is '201 tokens': at most max_model_len \(200\)"),
+    "prompt, too long": (request([1] * 201), r"prompt is 201 tokens: at most max_model_len \(200\)"),
     "max_tokens, none": (request(max_tokens=0), r"max_tokens is 0: an integer >= 1"),
     "max_tokens, never fits": (request([1] * 100, max_tokens=101), r"max_tokens is 101: .* 100 .* 40 blocks"),
     "eos": (request(eos=(3, VOCAB)), r"eos is 8: int ids in \[0, 8\)"),
