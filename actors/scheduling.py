@@ -3,6 +3,8 @@
 from collections.abc import Sequence as SequenceOf
 from typing import Literal
 
+import anyio.lowlevel
+
 from actors.actor import Actor, ActorCrashed, Tap
 from actors.blocks import BlockManager
 from actors.messages import (
@@ -78,7 +80,9 @@ class SchedulerActor(Actor):
         await self._give_back()
         plan = await self._plan()
         if not plan.feeds:
-            if not self._is_stopping:
+            if plan.is_catching_up:
+                await anyio.lowlevel.checkpoint()
+            elif not self._is_stopping:
                 await self.mailbox.wait()
             return
         passed = await self._pass(plan)

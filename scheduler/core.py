@@ -16,6 +16,9 @@ from scheduler.sequence import FinishReason, Sequence
 from scheduler.states import State
 from scheduler.waiting import WaitingQueue
 
+NUM_CAUGHT_UP = 4096
+"""Tokens found cached that drafters take in before a pass, beside those that it feeds: a few milliseconds' work."""
+
 
 class Planned(NamedTuple):
     """What one sequence feeds in the next pass.
@@ -57,10 +60,14 @@ class Entry(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The next pass, or the sequences to preempt before there can be one."""
+    """The next pass, or the sequences to preempt before there can be one.
+
+    With neither, and `is_catching_up`, there is more to prepare: plan again.
+    """
 
     feeds: list[Planned]
     victims: list[Sequence]
+    is_catching_up: bool = False
 
 
 class Settled(NamedTuple):
@@ -166,8 +173,10 @@ class Scheduler:
         by pass.
         """
         unpaused = [s for s in self.running.values() if not s.is_paused]
+        self._catch_up([s for s in unpaused if s.is_behind])
         decodes = [s for s in unpaused if s.state is State.DECODE]
-        prefills = sorted((s for s in unpaused if s.state is State.PREFILL), key=_rank)
+        in_prefill = sorted((s for s in unpaused if s.state is State.PREFILL), key=_rank)
+        prefills = [s for s in in_prefill if not s.waits_for_draft]
         num_owed = 0 if self._are_rounds_due or not prefills else self._num_owed(decodes, prefills)
         plan = self._plan(decodes, prefills, num_owed, available)
         if num_owed and not plan.victims and not any(p.sequence.state is State.PREFILL for p in plan.feeds):
@@ -177,7 +186,13 @@ class Scheduler:
         for planned in plan.feeds:
             self._num_served += 1
             planned.sequence.last_served = self._num_served
-        return plan
+        return plan._replace(is_catching_up=len(prefills) < len(in_prefill))
+
+    def _catch_up(self, behind: list[Sequence]) -> None:
+        """Let drafters take in what the prefix cache had of their contexts, a bounded part of it at a time."""
+        left = NUM_CAUGHT_UP
+        for sequence in sorted(behind, key=_rank):
+            left -= sequence.catch_up(left)
 
     def _num_owed(self, decodes: list[Sequence], prefills: list[Sequence]) -> int:
         """Tokens of the next pass that rounds leave to prefill: half of what they would without drafts, one at least.
@@ -289,7 +304,7 @@ class Scheduler:
         room = (blocks_for(sequence.cached, size) + available) * size - sequence.cached
         room = min(room, budget)
         num_pending = sequence.num_pending
-        if num_pending <= room:
+        if num_pending <= room and (sequence.may_drop_draft or not sequence.is_behind):
             draft = NO_PROPOSAL if sequence.may_drop_draft else sequence.propose()
             if num_pending + draft.num_nodes <= room and (num_pending == 1 or not sequence.has_proposer):
                 return Planned(sequence, num_pending, draft, True)
@@ -341,10 +356,9 @@ class Scheduler:
         sequence = planned.sequence
         start = sequence.cached
         if not planned.is_round:
-            sequence.cached = start + planned.num_pending
             if sequence.covered == start and has_fed_proposer:
-                sequence.covered = sequence.cached
-            return Settled(sequence.context[start : sequence.cached], [], 0, None)
+                sequence.covered = start + planned.num_pending
+            return Settled(sequence.settle_chunk(planned.num_pending), [], 0, None)
         if planned.draft.rng_state is not None:
             sequence.draft_rng.state = planned.draft.rng_state
         emitted, reason = sequence.take(tokens)

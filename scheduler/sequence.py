@@ -77,7 +77,7 @@ class Sequence:
         self.draft_rng: Pcg32 = draft_stream(request.seed, request.choice)
         self.has_proposer = speculative.draft.needs_proposer  # a model drafts for it, and keeps state beside the KV
         self.covered = 0
-        self.drafter: Drafter | None = None
+        self.drafter = Drafter(self.speculative) if speculative.draft.is_text else None
         self.proposal: Proposal | None = None
         self.acceptance: Acceptance | None = None
         self.is_paused = False
@@ -107,6 +107,24 @@ class Sequence:
         """Tokens that the next round cannot do without, when all but one of the context are cached."""
         return 1 if self.may_drop_draft else 1 + self.propose().num_nodes
 
+    @property
+    def is_behind(self) -> bool:
+        """The drafter has yet to take in what was found cached; until then there is no draft."""
+        return self.drafter is not None and len(self.drafter) < self.cached
+
+    @property
+    def waits_for_draft(self) -> bool:
+        """All that is left to feed is a round whose text depends on a draft that is not there yet."""
+        return self.num_pending == 1 and self.is_behind and not self.may_drop_draft
+
+    def catch_up(self, most: int) -> int:
+        """Let a drafter that is behind take in at most so many of the cached tokens; how many it took."""
+        assert self.drafter is not None, "it is behind"
+        start = len(self.drafter)
+        end = min(self.cached, start + most)
+        self.drafter.append(self.context[start:end])
+        return end - start
+
     def move(self, state: State) -> None:
         """Go to another state by a legal move."""
         assert state in MOVES[self.state], f"sequence {self.seq}: {self.state} -> {state}"
@@ -125,6 +143,9 @@ class Sequence:
     def propose(self) -> Proposal:
         """Give this round's draft; the same until the round is settled, whenever and however often it is planned."""
         if self.proposal is None:
+            if self.is_behind:
+                assert self.may_drop_draft, f"sequence {self.seq} needs its draft"
+                return NO_PROPOSAL
             self.proposal = self._propose(self.most_layers)
         return self.proposal
 
@@ -134,7 +155,9 @@ class Sequence:
         if self.has_proposer:
             return Proposal.due(max_nodes(self.speculative.tree_shape, most_layers))
         if self.drafter is None:
-            self.drafter = Drafter(self.speculative, self.context)
+            return NO_PROPOSAL
+        if len(self.drafter) < len(self.context):
+            self.drafter.append(self.context[len(self.drafter) :])
         return Proposal.chain(self.drafter.propose(min(self.speculative.k, most_layers)))
 
     def chances(self, of_all: Acceptance) -> list[float]:
@@ -157,6 +180,15 @@ class Sequence:
         self.cached = self.covered = 0
         self.proposal = None
 
+    def settle_chunk(self, num_tokens: int) -> list[int]:
+        """Take in that so many tokens more of the context are cached; those tokens."""
+        start = self.cached
+        self.cached += num_tokens
+        chunk = self.context[start : self.cached]
+        if self.drafter is not None and len(self.drafter) == start:
+            self.drafter.append(chunk)
+        return chunk
+
     def take(self, tokens: SequenceOf[int]) -> tuple[list[int], FinishReason | None]:
         """Emit a round's tokens up to the end of the request; those kept, and why it ended there.
 
@@ -169,11 +201,11 @@ class Sequence:
             end = next(i for i, token in enumerate(kept) if token in self.stops)
             kept = kept[: end + 1]
             reason = "stop"
-        self.context += kept
-        self.cached = len(self.context) - 1
         if self.acceptance is not None and self.proposal is not None:
             self.acceptance.learn(self.proposal, self._strength, kept)
-        if self.drafter is not None:
+        if self.drafter is not None and len(self.drafter) == len(self.context):
             self.drafter.append(kept)
+        self.context += kept
+        self.cached = len(self.context) - 1
         self.proposal = None
         return kept, reason

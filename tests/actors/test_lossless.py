@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from actors import RequestError
 from actors.runner import in_thread
-from scheduler import PassCost
+from scheduler import PassCost, core
 from spec import SamplingParams, SpecConfig
 from tests.actors.harness import (
     GREEDY,
@@ -189,6 +189,19 @@ def test_a_fixed_mix_whatever_the_measures(changes, block_tokens):
             if "num_blocks" in changes:
                 assert running.stats().counters.num_preemptions > 0
             assert_all_back(running)
+
+    run(main())
+
+
+def test_drafters_that_have_to_catch_up_change_no_text(monkeypatch):
+    """The prompt is in the prefix cache, and its drafter takes in one token a pass, with nothing else to do."""
+    monkeypatch.setattr(core, "NUM_CAUGHT_UP", 1)
+    wanted = [request([1, 2, 3, 4] * 12, max_tokens=30, params=params, seed=7) for params in (SamplingParams(), GREEDY)]
+
+    async def main():
+        async with engine() as running:
+            for wants in [*wanted, *wanted]:
+                assert await read(running.submit(wants)) == expected(wants, running.config)
 
     run(main())
 

@@ -170,4 +170,32 @@ MUTANTS = [
         "[(-chance, i, node) for i, draft in enumerate(chances) for node, chance in enumerate(draft)]",
         "scheduler/adaptive::where_there_is_room_for_few_rows_the_most_promising_get_it",
     ),
+    mutant(
+        "let drafters take in all that is cached before a pass",
+        CORE,
+        "            left -= sequence.catch_up(left)\n",
+        "            sequence.catch_up(len(sequence.context))\n",
+        "scheduler/plan::a_text_that_depends_on_no_draft_does_not_wait_for_one",
+    ),
+    mutant(
+        "draft from what a drafter has taken in so far",
+        "scheduler/sequence.py",
+        "        return self.drafter is not None and len(self.drafter) < self.cached\n",
+        "        return False\n",
+        "scheduler/plan::a_text_that_depends_on_no_draft_does_not_wait_for_one",
+    ),
+    mutant(
+        "sleep while a drafter catches up",
+        "actors/scheduling.py",
+        "            if plan.is_catching_up:\n",
+        "            if False:\n",
+        "actors/lossless::drafters_that_have_to_catch_up_change_no_text",
+    ),
+    mutant(
+        "take in the chunk of a context once it has ended",
+        "scheduler/sequence.py",
+        "        if self.drafter is not None and len(self.drafter) == start:\n",
+        "        if False:\n",
+        "scheduler/plan::a_drafter_takes_in_a_long_prompt_as_it_is_prefilled",
+    ),
 ]

@@ -16,15 +16,15 @@ MUTANTS = [
     mutant(
         "draft from the prompt's uncached part only",
         SEQUENCE,
-        "Drafter(self.speculative, self.context)",
-        "Drafter(self.speculative, self.context[self.cached :])",
+        "        self.drafter.append(self.context[start:end])\n",
+        "        self.drafter.append([-1] * (end - start))\n",
         "known_failures/texts::a_prompt_from_the_prefix_cache_is_drafted_from_all_the_same",
     ),
     mutant(
         "leave the last round's draft in place",
         SEQUENCE,
-        "            self.drafter.append(kept)\n        self.proposal = None\n",
-        "            self.drafter.append(kept)\n",
+        "        self.cached = len(self.context) - 1\n        self.proposal = None\n",
+        "        self.cached = len(self.context) - 1\n",
         "scheduler/plan::a_draft_stays_the_same_until_its_round_is_settled",
         "known_failures/texts::each_row_of_a_mixed_batch_gets_its_own_draft",
     ),
@@ -41,7 +41,7 @@ MUTANTS = [
         "leave the generator where it was before the round",
         SCHEDULING,
         "                sequence.rng.state = outcome.rng_state\n",
-        "                pass\n",
+        "            pass\n",
         "actors/lossless::a_fixed_mix_whatever_the_measures",
     ),
     mutant(

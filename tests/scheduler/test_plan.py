@@ -2,8 +2,8 @@
 
 import pytest
 
-from scheduler import State
-from spec import SpecConfig
+from scheduler import State, core
+from spec import SpecConfig, propose
 from tests.scheduler.rig import CYCLE, GREEDY, SAMPLED, Rig, lookup
 
 LONG = CYCLE * 25
@@ -233,3 +233,57 @@ def test_a_stop_id_is_seen_before_the_length_and_what_follows_is_dropped(tokens,
     assert sequence.take(tokens) == (kept, reason)
     assert sequence.context[7:] == kept
     assert sequence.cached == 7 + len(kept) - 1
+
+
+@pytest.fixture
+def slowly(monkeypatch):
+    """Drafters take in three cached tokens a pass."""
+    monkeypatch.setattr(core, "NUM_CAUGHT_UP", 3)
+
+
+def rig_that_has_cached(prompt):
+    rig = Rig()
+    rig.submit(prompt, max_tokens=1)
+    while rig.core.live():
+        rig.step()
+    return rig
+
+
+@pytest.mark.parametrize("params", [GREEDY, SAMPLED])
+def test_a_drafter_takes_in_a_long_prompt_as_it_is_prefilled(params):
+    rig = Rig(max_batch_tokens=8, prefix_cache=False)
+    sequence = rig.submit(LONG, params=params)
+    while sequence.state in (State.WAITING, State.PREFILL):
+        before = len(sequence.drafter)
+        rig.step()
+        assert len(sequence.drafter) - before <= 8 + sequence.num_emitted
+        assert len(sequence.drafter) == len(sequence.context[: sequence.cached + sequence.num_emitted])
+
+
+def test_a_text_that_depends_on_no_draft_does_not_wait_for_one(slowly):
+    rig = rig_that_has_cached(LONG[:41])
+    sequence = rig.submit(LONG[:41], max_tokens=100)
+    rig.step()
+    assert (sequence.num_emitted, sequence.num_drafted, len(sequence.drafter)) == (1, 0, 3)
+    while not sequence.num_drafted:
+        assert sequence.state is State.DECODE
+        before = len(sequence.drafter)
+        rig.step()
+        assert len(sequence.drafter) - before <= 3 + 2
+    assert sequence.num_emitted > 10
+    assert len(sequence.drafter) == len(sequence.context)
+
+
+def test_a_text_that_depends_on_drafts_waits_for_its_drafter_and_no_other_does(slowly):
+    rig = rig_that_has_cached(LONG[:41])
+    sequence = rig.submit(LONG[:41], params=SAMPLED)
+    other = rig.submit([5, 6, 7], params=SAMPLED, priority=1)
+    feeds, _ = rig.plan()
+    assert [planned.sequence for planned in feeds] == [other]
+    rig.end(other)
+    for _ in range(12):
+        plan = rig.core.plan(rig.available)
+        assert (plan.feeds, plan.victims, plan.is_catching_up) == ([], [], True)
+    (planned,), _ = rig.plan()
+    assert planned.sequence is sequence
+    assert (planned.is_round, planned.draft.tokens) == (True, propose(lookup(3), LONG[:41], 3))
