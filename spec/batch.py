@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from spec.choices import Children, Rule
-from spec.distribution import Generator, Row, check_row
+from spec.distribution import Generator, Row, check_row, exponentials, sample_each
 from spec.errors import SpecError
 from spec.params import SamplingParams
 from spec.tree import DraftTree
 from spec.tree_batch import follow_best
-from spec.verify import Scores, Verified, as_rows, check_round, verify_draft
+from spec.verify import Scores, Verified, as_rows, check_round, drop_each, resampled_with, verify_draft
 from spec.verify_tree import check_tree, verify_tree
 
 
@@ -178,7 +178,7 @@ def _draw(
 ) -> None:
     """Take position after position, at each all the rounds that have come so far."""
     drafts = [rounds[i].draft for i in sampled]
-    draws = [rounds[i].rng.next_f64 for i in sampled]
+    rngs = [rounds[i].rng for i in sampled]
     is_match = [rounds[i].verify == "match" for i in sampled]
     live = list(range(len(sampled)))
     position = 0
@@ -194,20 +194,24 @@ def _draw(
         accepted: list[int] = []
         for row, j in enumerate(live):
             if drafted[row] < 0 or is_match[j]:
-                picks.append(row)
-                uniforms.append(draws[j]())
-                continue
-            u_accept, u_resample = draws[j](), draws[j]()
-            if u_accept < p_drafted[row]:
-                tokens[sampled[j]].append(drafted[row])
-                accepted.append(j)
-                continue
-            rejected.append(len(picks))
+                uniform = rngs[j].next_f64()
+            else:
+                u_resample = resampled_with(p_drafted[row], rngs[j])
+                if u_resample is None:
+                    tokens[sampled[j]].append(drafted[row])
+                    accepted.append(j)
+                    continue
+                rejected.append(len(picks))
+                uniform = u_resample
             picks.append(row)
-            uniforms.append(u_resample)
+            uniforms.append(uniform)
         if picks:
-            laws = _residuals(x[picks] / mass[picks, None], rejected, [drafted[row] for row in picks])
-            for row, token in zip(picks, _pick(laws, uniforms), strict=True):
+            laws = x[picks] / mass[picks, None]
+            if rejected:
+                residuals = laws[rejected]
+                drop_each(residuals, [drafted[picks[i]] for i in rejected])
+                laws[rejected] = residuals
+            for row, token in zip(picks, sample_each(laws, uniforms), strict=True):
                 j = live[row]
                 tokens[sampled[j]].append(token)
                 if is_match[j] and token == drafted[row]:
@@ -218,40 +222,12 @@ def _draw(
 
 def _exponentials(rows: NDArray[np.floating], temperatures: list[float]) -> Row:
     """Give the laws of raw rows before they are normalised."""
-    best = rows.max(axis=1)
+    best = rows.max(axis=1, keepdims=True).astype(np.float64)
     if not np.isfinite(best).all():
         for row in rows:
             check_row(row, int(row.argmax()))
-    x = rows.astype(np.float64)
-    x -= best[:, None]
-    if any(t != 1 for t in temperatures):
-        with np.errstate(over="ignore"):
-            x /= np.array(temperatures)[:, None]  # dividing by 1 changes no bit
-    return np.exp(x, out=x)
-
-
-def _residuals(laws: Row, rejected: list[int], drafts: list[int]) -> Row:
-    """Do to the rejected rows what `spec.verify.drop` does to one."""
-    if not rejected:
-        return laws
-    drafted = [drafts[j] for j in rejected]
-    kept = laws[rejected, drafted]
-    laws[rejected, drafted] = 0.0
-    residuals = laws[rejected]
-    mass = residuals.sum(axis=1)
-    nothing_left = np.flatnonzero(mass == 0)
-    residuals[nothing_left, np.array(drafted)[nothing_left]] = kept[nothing_left]
-    mass[nothing_left] = 1.0
-    laws[rejected] = residuals / mass[:, None]
-    return laws
-
-
-def _pick(laws: Row, uniforms: list[float]) -> list[int]:
-    tokens = (np.cumsum(laws, axis=1) <= np.array(uniforms)[:, None]).sum(axis=1)
-    for j in np.flatnonzero(tokens == laws.shape[1]):
-        tokens[j] = np.flatnonzero(laws[j])[-1]
-    result: list[int] = tokens.tolist()
-    return result
+    is_plain = all(temperature == 1 for temperature in temperatures)
+    return exponentials(rows.astype(np.float64), best, 1.0 if is_plain else np.array(temperatures)[:, None])
 
 
 def _with_scores(

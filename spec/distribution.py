@@ -160,22 +160,28 @@ def law(x: Row, params: SamplingParams, best: int) -> Row:
 
 def softmax(x: Row, best: np.float64, temperature: float) -> Row:
     """Turn `x` into its softmax at a temperature above 0, in place; `best` is its greatest entry."""
-    if best > _FAR and temperature > 1:  # what lies below `best` may be further than a float64 goes
-        x *= 0.25
-        best *= 0.25
-        temperature *= 0.25
+    exponentials(x, best, temperature)
+    x /= x.sum()
+    return x
+
+
+def exponentials(x: Row, best: Row | np.float64, temperature: Row | float) -> Row:
+    """Turn logits into their laws before these are normalised, in place.
+
+    One row `[V]`, with its greatest entry and its temperature; or many, `[n, V]`, with columns `[n, 1]` of them. What
+    comes of a row does not depend on the others.
+    """
+    is_far = best > _FAR
+    if is_far.any():  # what lies below `best` may be further than a float64 goes
+        scale = np.where(is_far & (np.asarray(temperature) > 1), 0.25, 1.0)
+        x *= scale
+        best = best * scale
+        temperature = temperature * scale
     with np.errstate(over="ignore"):  # a tiny temperature sends all but the best to -inf
         x -= best
-        if temperature != 1:
+        if isinstance(temperature, np.ndarray) or temperature != 1:  # dividing by 1 changes no bit
             x /= temperature
-    return normalized_exp(x)
-
-
-def normalized_exp(x: Row) -> Row:
-    """Finish a softmax along the last axis, in place: `x` has its greatest entry at 0 already."""
-    np.exp(x, out=x)
-    x /= x.sum(axis=-1, keepdims=True)
-    return x
+    return np.exp(x, out=x)
 
 
 def _keep_best(p: Row, x: Row, params: SamplingParams) -> None:
@@ -212,7 +218,16 @@ def _best_first(x: Row, alive: NDArray[np.intp], num_best: int) -> NDArray[np.in
 
 def sample_dense(p: Row, u: float) -> int:
     """Give the smallest id with `u < running sum`; the largest id with mass where rounding leaves none."""
-    token = int(np.cumsum(p).searchsorted(u, side="right"))
+    return _where(np.cumsum(p), p, u)
+
+
+def sample_each(laws: Row, uniforms: Sequence[float]) -> list[int]:
+    """Sample from laws `[n, V]`, each with a uniform of its own."""
+    return [_where(*of_law) for of_law in zip(np.cumsum(laws, axis=1), laws, uniforms, strict=True)]
+
+
+def _where(running_sum: Row, p: Row, u: float) -> int:
+    token = int(running_sum.searchsorted(u, side="right"))
     return token if token < len(p) else int(np.flatnonzero(p)[-1])
 
 

@@ -185,9 +185,9 @@ def _sampled(
             token = sample_dense(p, rng.next_f64())
             is_accepted = token == drafted
         else:
-            u_accept, u_resample = rng.next_f64(), rng.next_f64()  # both, always: positions alone move the stream
-            is_accepted = u_accept < (p[drafted] if q is None else p[drafted] / q[i, drafted])
-            if is_accepted:
+            u_resample = resampled_with(p[drafted] if q is None else p[drafted] / q[i, drafted], rng)
+            is_accepted = u_resample is None
+            if u_resample is None:
                 token = drafted
             else:
                 token = sample_dense(drop(p, drafted) if q is None else residual(p, q[i]), u_resample)
@@ -199,16 +199,32 @@ def _sampled(
     return tokens
 
 
+def resampled_with(chance: float, rng: Generator) -> float | None:
+    """Judge a drafted token that is accepted with this chance: None, or the uniform to draw another one with.
+
+    Both uniforms are drawn whatever comes of it: positions alone move the stream.
+    """
+    u_accept, u_resample = rng.next_f64(), rng.next_f64()
+    return None if u_accept < chance else u_resample
+
+
 def drop(p: Row, token: int) -> Row:
     """Give the residual of `p`, which is overwritten, and a one-hot draft law."""
-    kept = p[token]
-    p[token] = 0.0
-    mass = p.sum()
-    if mass > 0:
-        p /= mass
-    else:
-        p[token] = kept
+    drop_each(p[None], [token])
     return p
+
+
+def drop_each(laws: Row, tokens: Sequence[int]) -> None:
+    """Take from each of the laws `[n, V]` a token of its own, and normalise; one without another keeps it."""
+    at = range(len(tokens)), tokens
+    kept = laws[at]
+    laws[at] = 0.0
+    mass = laws.sum(axis=1)
+    is_empty = mass == 0
+    if is_empty.any():
+        mass[is_empty] = 1.0
+        laws[at] = np.where(is_empty, kept, 0.0)
+    laws /= mass[:, None] if len(mass) > 1 else mass[0]  # by a scalar it goes faster
 
 
 def law_of(row: NDArray[np.floating], params: SamplingParams, counts: TokenCounts) -> Row:

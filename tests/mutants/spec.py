@@ -174,8 +174,8 @@ MUTANTS = [
                 "    tokens.append",
             ),
             "accept with p alone": (
-                "is_accepted = u_accept < (p[drafted] if q is None else p[drafted] / q[i, drafted])",
-                "is_accepted = u_accept < p[drafted]",
+                "resampled_with(p[drafted] if q is None else p[drafted] / q[i, drafted], rng)",
+                "resampled_with(p[drafted], rng)",
             ),
             "accept a step with p alone": ("if u_accept < p[x] / q[x]:", "if u_accept < p[x]:"),
             "take |p - q| for the residual": ("np.maximum(p - q, 0.0)", "np.abs(p - q)"),
@@ -184,8 +184,8 @@ MUTANTS = [
                 "token = sample_dense(p, u_resample)",
             ),
             "resample with the accepting uniform": (
-                "token = sample_dense(drop(p, drafted) if q is None else residual(p, q[i]), u_resample)",
-                "token = sample_dense(drop(p, drafted) if q is None else residual(p, q[i]), u_accept)",
+                "return None if u_accept < chance else u_resample",
+                "return None if u_accept < chance else u_accept",
             ),
             "take the bonus token from the last draft's row": (
                 "tokens.append(sample_dense(law_of(rows[len(draft)], params, counts), rng.next_f64()))",
@@ -205,8 +205,8 @@ MUTANTS = [
         ("verify",),
         {
             "accept what has probability 0 at a uniform of 0": (
-                "is_accepted = u_accept < (p[drafted] if q is None else p[drafted] / q[i, drafted])",
-                "is_accepted = u_accept <= (p[drafted] if q is None else p[drafted] / q[i, drafted])",
+                "return None if u_accept < chance else u_resample",
+                "return None if u_accept <= chance else u_resample",
             ),
             "leave the generator moved after an error": ("        rng.state = state\n", ""),
             "take stochastic drafts in match mode": (
@@ -225,10 +225,9 @@ MUTANTS = [
         ("verify", "golden"),
         {
             "draw u_resample on rejection only": (
-                "u_accept, u_resample = rng.next_f64(), rng.next_f64()",
-                "u_accept = rng.next_f64()\n"
-                "            q_drafted = 1.0 if q is None else q[i, drafted]\n"
-                "            u_resample = 0.0 if u_accept < p[drafted] / q_drafted else rng.next_f64()",
+                "    u_accept, u_resample = rng.next_f64(), rng.next_f64()\n"
+                "    return None if u_accept < chance else u_resample",
+                "    return None if rng.next_f64() < chance else rng.next_f64()",
             ),
             "draw u_resample before u_accept": ("u_accept, u_resample = rng", "u_resample, u_accept = rng"),
         },
@@ -247,11 +246,11 @@ MUTANTS = [
         "batch.py",
         ("batch",),
         {
-            "draw u_resample before u_accept in a batch": (
-                "u_accept, u_resample = draws",
-                "u_resample, u_accept = draws",
+            "resample from p in a batch": ("                laws[rejected] = residuals\n", ""),
+            "drop the token of another round in a batch": (
+                "[drafted[picks[i]] for i in rejected]",
+                "[drafted[i] for i in rejected]",
             ),
-            "resample from p in a batch": ("    if not rejected:\n", "    if rejected or not rejected:\n"),
             "move generators in a batch that fails": ("            round_.rng.state = state\n", "            pass\n"),
         },
     ),
@@ -296,7 +295,11 @@ MUTANTS = [
                 'alive[np.argsort(-x[alive], kind="stable")]',
                 'alive[np.argsort(x[alive], kind="stable")[::-1]]',
             ),
-            "let logits further apart than a float64 goes overflow": ("if best > _FAR and", "if False and"),
+            "let logits further apart than a float64 goes overflow": ("if is_far.any():", "if False:"),
+            "scale what a small temperature would lose": (
+                "is_far & (np.asarray(temperature) > 1)",
+                "is_far",
+            ),
             "take the first guess at the nucleus for the nucleus": ("or mass[-1] >= top_p", "or True"),
         },
     ),

@@ -89,6 +89,19 @@ def test_a_wide_batch_equals_its_rounds_alone():
     assert {verified.n_accepted for verified in batch} == {0, 1, 2, 3}
 
 
+def test_a_batch_of_rows_further_apart_than_a_float64_goes():
+    rows = np.array([[1.7e308, -1.7e308, 0.0], [1.0, 2.0, 3.0], [1e300, 1.7e308, -1.7e308], [0.5, 0.0, 0.0]])
+    temperatures = (1e308, 1.0, 0.5, 2e307)
+    for seed in range(40):
+        rounds = [Round([], SamplingParams(temperature=t), [1], [], Pcg32(seed, i)) for i, t in enumerate(temperatures)]
+        batch = [list(verified.tokens) for verified in verify_batch(rows, rounds)]
+        for i, temperature in enumerate(temperatures):
+            rng = Pcg32(seed, i)
+            params = SamplingParams(temperature=temperature)
+            assert list(verify_draft(rows[i : i + 1], [], None, params, [1], [], rng).tokens) == batch[i]
+            assert rounds[i].rng.state == rng.state
+
+
 @pytest.mark.parametrize("layout", ["columns first", "every other row"])
 def test_the_layout_of_the_rows_does_not_matter(layout):
     vocab, m = 65, 3
