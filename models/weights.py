@@ -28,6 +28,8 @@ class LlamaConfig:
     max_model_len: int
     rope_base: float = 10000.0
     norm_eps: float = 1e-5
+    rope_divisors: tuple[float, ...] = ()
+    """By what the frequency of each pair is divided; none is by 1."""
 
     def __post_init__(self) -> None:
         """Refuse what no llama can be, naming the field."""
@@ -47,6 +49,8 @@ class LlamaConfig:
             raise ValueError(f"num_heads {self.num_heads}: must be a multiple of num_kv_heads {self.num_kv_heads}")
         if self.head_dim % 2:
             raise ValueError(f"head_dim {self.head_dim}: must be even")
+        if self.rope_divisors and (len(self.rope_divisors) != self.head_dim // 2 or not min(self.rope_divisors) > 0):
+            raise ValueError(f"rope_divisors {self.rope_divisors}: must be {self.head_dim // 2} numbers > 0, or none")
 
     @property
     def q_dim(self) -> int:
@@ -61,6 +65,8 @@ class LlamaConfig:
     def rope_table(self) -> tuple[F32, F32]:
         """Cosines and sines, float32 `[max_model_len, head_dim / 2]`."""
         frequencies = self.rope_base ** (-np.arange(0, self.head_dim, 2) / self.head_dim)
+        if self.rope_divisors:
+            frequencies = frequencies / np.array(self.rope_divisors)
         angles = np.arange(self.max_model_len)[:, None] * frequencies
         return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
 

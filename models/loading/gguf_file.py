@@ -18,6 +18,7 @@ from models.weights import LlamaConfig, LlamaWeights, Matrix
 _ROPE_IN_HALVES = {"llama": False, "qwen2": True}  # a llama's q and k rows are permuted when the file is made
 _FLOATS = {0: ("<f4", 4), 1: ("<f2", 2), 30: ("<u2", 2)}  # F32, F16, BF16 by their number in the format
 _BF16 = 30
+_ROPE_FREQS = "rope_freqs.weight"
 _NAMES = Naming(
     embedding="token_embd.weight",
     norm="output_norm.weight",
@@ -51,14 +52,16 @@ _SIZES = frozenset(
         "attention.layer_norm_rms_epsilon",
         "rope.freq_base",
         "rope.dimension_count",
+        "rope.scaling.type",
+        "rope.scaling.factor",
+        "rope.scaling.original_context_length",
+        "rope.scaling.finetuned",
+        "rope.scale_linear",
         "vocab_size",
         "tensor_data_layout",
     ]
 )
 _HARMLESS = {
-    "rope.scaling.type": "none",
-    "rope.scaling.factor": 1.0,
-    "rope.scale_linear": 1.0,
     "expert_count": 0,
     "expert_used_count": 0,
     "attention.sliding_window": 0,
@@ -92,8 +95,6 @@ class GgufFile:
     def config(self) -> LlamaConfig:
         """Read the sizes. ValueError for a missing one, and for a key that may change what the model computes."""
         self._refuse_unknown_keys()
-        if "rope_freqs.weight" in self._tensors:
-            raise ValueError(f"{self._path}: rope_freqs.weight: only plain RoPE is known")
         num_heads, dim = self._size("attention.head_count"), self._size("embedding_length")
         head_dim = self._size("attention.key_length", dim // num_heads)
         for key in ("rope.dimension_count", "attention.value_length"):
@@ -111,6 +112,7 @@ class GgufFile:
             ffn_dim=self._size("feed_forward_length"),
             max_model_len=self._size("context_length"),
             rope_base=self._size("rope.freq_base", 10000.0),
+            rope_divisors=self._rope_divisors(head_dim),
             norm_eps=self._size("attention.layer_norm_rms_epsilon"),
         )
 
@@ -119,7 +121,7 @@ class GgufFile:
         return assemble(
             str(self._path),
             config,
-            self._tensors,
+            {name: tensor for name, tensor in self._tensors.items() if name != _ROPE_FREQS},
             _NAMES,
             rope_in_halves=_ROPE_IN_HALVES[self._architecture],
             tied=_NAMES.output not in self._tensors,
@@ -172,6 +174,19 @@ class GgufFile:
                 )
             return value[0]
         return value
+
+    def _rope_divisors(self, head_dim: int) -> tuple[float, ...]:
+        """Find what RoPE's frequencies are divided by: a scaling of all of them, and a tensor for each."""
+        scale = self._size("rope.scaling.factor", self._size("rope.scale_linear", 0.0)) or 1.0  # 0 is for none
+        kind = self._size("rope.scaling.type", "linear")
+        if kind not in ("none", "linear"):
+            raise ValueError(f"{self._path}: {self._architecture}.rope.scaling.type is {kind}: can run none, linear")
+        if kind == "none":
+            scale = 1.0
+        each = self._tensors.get(_ROPE_FREQS)
+        if each is not None:
+            return tuple((each.matrix.dense().reshape(-1).astype(float) * scale).tolist())
+        return () if scale == 1.0 else (float(scale),) * (head_dim // 2)
 
     def _refuse_unknown_keys(self) -> None:
         own = f"{self._architecture}."

@@ -9,6 +9,7 @@ from models.extras import need
 from models.loading.assembly import Naming, Stored, assemble
 from models.loading.config_keys import check_keys
 from models.loading.files import refuse_pointer
+from models.loading.rope import rope_divisors
 from models.loading.safetensors_file import read_tensors
 from models.loading.tokenizer import Tokenizer
 from models.weights import LlamaConfig, LlamaWeights
@@ -62,22 +63,26 @@ class SafetensorsFolder:
         """Read the sizes. ValueError for a missing one, and for a kind of RoPE this package does not know."""
         settings = self._settings
         rope = settings.get("rope_scaling") or settings.get("rope_parameters") or {}
-        plain = {"rope_theta", "rope_type", "type", "partial_rotary_factor"}
-        if rope.get("rope_type", rope.get("type", "default")) != "default" or rope.keys() - plain:
-            raise ValueError(f"{self._path}: rope_scaling {rope}: only plain RoPE is known")
         if rope.get("partial_rotary_factor") not in (None, 1):
             raise ValueError(f"{self._path}: partial_rotary_factor is {rope['partial_rotary_factor']}: can run 1")
         num_heads, dim = self._size("num_attention_heads"), self._size("hidden_size")
+        head_dim = settings.get("head_dim") or dim // num_heads
+        rope_base = settings.get("rope_theta") or rope.get("rope_theta") or 10000.0
+        try:
+            divisors = rope_divisors(rope, rope_base, head_dim)
+        except ValueError as error:
+            raise ValueError(f"{self._path / 'config.json'}: {error}") from None
         return LlamaConfig(
             vocab_size=self._size("vocab_size"),
             dim=dim,
             num_layers=self._size("num_hidden_layers"),
             num_heads=num_heads,
             num_kv_heads=settings.get("num_key_value_heads") or num_heads,
-            head_dim=settings.get("head_dim") or dim // num_heads,
+            head_dim=head_dim,
             ffn_dim=self._size("intermediate_size"),
             max_model_len=self._size("max_position_embeddings"),
-            rope_base=settings.get("rope_theta") or rope.get("rope_theta") or 10000.0,
+            rope_base=rope_base,
+            rope_divisors=divisors,
             norm_eps=self._size("rms_norm_eps"),
         )
 

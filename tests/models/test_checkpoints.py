@@ -65,7 +65,7 @@ def test_keys_that_change_nothing_are_taken(tmp_path, settings):
         ({"head_dim": 9}, "head_dim 9: must be even"),
         ({"hidden_size": None}, "config.json: no hidden_size"),
         ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5"),
-        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "only plain RoPE"),
+        ({"rope_scaling": {"type": "yarn", "factor": 2.0}}, "rope_scaling is yarn: can run default, linear, llama3"),
         ({"tie_word_embeddings": False}, "1 of 21 tensors are missing: lm_head.weight"),
         ({"intermediate_size": 70}, r"gate_proj.weight is \(72, 40\), but the sizes of the model make it \(70, 40\)"),
         ({"num_hidden_layers": 3}, "9 of 29 tensors are missing: model.layers.2"),

@@ -60,7 +60,7 @@ def test_a_tensor_that_would_be_left_out_is_refused(tmp_path, name):
     [
         ("llama__attention__sliding_window", 512),
         ("llama__expert_count", 8),
-        ("llama__rope__scaling__factor", 4.0),
+        ("llama__rope__scaling__type", "longrope"),
         ("llama__logit_scale", 0.5),
         ("llama__rope__dimension_count", 6),
         ("llama__feed_forward_length", [72, 80]),

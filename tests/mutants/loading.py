@@ -137,4 +137,25 @@ MUTANTS = [
         "if False:",
         "tokenizers::tool_calls_are_written_by_a_template_that_knows_them_and_refused_by_another",
     ),
+    mutant(
+        "stretch the short waves and keep the long ones",
+        "rope.py",
+        "1.0 / (kept + (1.0 - kept) / factor)",
+        "1.0 / (1.0 - kept + kept / factor)",
+        "rope::llama3_stretches_long_waves_only",
+    ),
+    mutant(
+        "take a GGUF file's scale for none where it has no type",
+        "gguf_file.py",
+        'self._size("rope.scaling.type", "linear")',
+        'self._size("rope.scaling.type", "none")',
+        "rope::a_gguf_file_says_how_it_is_stretched",
+    ),
+    mutant(
+        "take control tokens from their own file before the tokenizer's",
+        "safetensors_folder.py",
+        '{**self._json("special_tokens_map.json", {}), **self._json("tokenizer_config.json", {})}',
+        '{**self._json("tokenizer_config.json", {}), **self._json("special_tokens_map.json", {})}',
+        "tokenizers::older_folders_name_their_control_tokens_in_a_file_of_its_own",
+    ),
 ]
