@@ -1,21 +1,28 @@
 """A simulation's report as one page that needs nothing else, in light and dark."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from html import escape
 from pathlib import Path
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from sims import plots
-from sims.describe import describe_config, name_of_phase, verdict
+from sims.describe import describe_config, describe_gain, name_of_phase, verdict
 from sims.plots import Layer, format_ms
-from sims.report import Latency, Report
+from sims.report import Latency, Report, Series
+
+_NUM_BINS = 60
+
+_Array = NDArray[np.float64]
 
 
 def page(report: Report) -> str:
     """Write the page: a function of the report alone."""
     style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-    sections = (_blocks, _requests, _latency, _speculation, _cancels, _numbers)
+    sections = (_blocks, _requests, _pace, _latency, _speculation, _cancels, _numbers)
     body = "\n".join([_head(report), *(section(report) for section in sections)])
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -29,7 +36,7 @@ def _head(report: Report) -> str:
     kind, sentence = verdict(report)
     problems = "".join(f"<li>{escape(problem)}</li>" for problem in report.problems[:50])
     tiles = [
-        (f"{report.requests.completed:,}", f"of {report.requests.submitted:,} requests completed"),
+        (f"{report.requests.completed:,}", f"of {report.requests.total:,} requests completed"),
         (f"{report.requests.cancelled:,}", "left by their clients"),
         (f"{report.throughput.tokens_per_s:,.0f}", "tokens emitted a second"),
         (_ms(report.latency_ms.ttft.p50), "to the first token (p50)"),
@@ -59,7 +66,7 @@ def _blocks(report: Report) -> str:
         "sequence holds the blocks of its own text. When it ends they come back: those whose content may serve "
         "another prompt stay evictable, the others are free. The three always add up to the whole pool. When "
         "the last request has ended nothing may be held.",
-        _legend(layers) + _scroll(plots.areas("Blocks by state over time", series.time_s, layers)),
+        _legend(layers) + _both(partial(plots.areas, "Blocks by state over time", series.time_s, layers)),
         f"At most {blocks.peak_held:,} were held. At the end: {blocks.free:,} free, {blocks.evictable:,} evictable, "
         f"{blocks.held:,} held. Preemptions, where a sequence had to give its blocks to another and start over: "
         f"{report.preemptions:,}.",
@@ -73,25 +80,53 @@ def _requests(report: Report) -> str:
         "Running and waiting",
         "A running request takes part in the forward passes. A waiting one has been submitted and holds nothing "
         "yet: there is no place, or there are no blocks for it.",
-        _legend(layers) + _scroll(plots.lines("Requests running and waiting over time", series.time_s, layers)),
+        _legend(layers) + _both(partial(plots.lines, "Requests running and waiting over time", series.time_s, layers)),
     )
+
+
+def _pace(report: Report) -> str:
+    times_s, emitted, passes, drafted, accepted = _by_bin(report.series)
+    seconds = np.diff(times_s)
+    kinds = [("Throughput, tokens emitted a second", np.diff(emitted), seconds, 1.0, "")]
+    kinds += [("Tokens emitted a pass", np.diff(emitted), np.diff(passes), 1.0, "")]
+    if report.spec.drafted:
+        kinds += [("Share of drafted tokens accepted", np.diff(accepted), np.diff(drafted), 100.0, " %")]
+    middle_s = ((times_s[1:] + times_s[:-1]) / 2).tolist()
+    plotted = ""
+    for title, part, whole, scale, unit in kinds:
+        shares = np.divide(scale * part, whole, out=np.zeros_like(part), where=whole > 0).tolist()
+        drawn = partial(plots.lines, title, middle_s, [Layer(title, "one", shares)], height=150, unit=unit)
+        plotted += f"<h3>{title}</h3>{_both(drawn)}"
+    return _section(
+        "Throughput, tokens a pass, acceptance",
+        "How fast all sequences together got on, how much one forward pass gave, and how many of the tokens that were "
+        "guessed were right, each over time and on average over a sixtieth of it.",
+        plotted,
+    )
+
+
+def _by_bin(series: Series) -> tuple[_Array, ...]:
+    """Give the edges of equal spans of time, and what had been counted by each."""
+    edges = np.linspace(series.time_s[0], series.time_s[-1], _NUM_BINS + 1)
+    counted = (series.emitted, series.passes, series.drafted, series.accepted)
+    return edges, *(np.interp(edges, series.time_s, values) for values in counted)
 
 
 def _latency(report: Report) -> str:
     latency = report.latency_ms
     kinds = [
         (
-            "Time to first token",
+            "TTFT: time to first token",
             latency.ttft,
             "Waiting, from when the request was due or came, then reading the prompt.",
         ),
         (
-            "Between arrivals",
+            "ITL: between arrivals",
             latency.itl,
             "From one arrival of tokens to the next. What one round gives arrives together.",
         ),
         (
-            "Time per output token",
+            "TPOT: time per output token",
             latency.tpot,
             "Of a completed request, after its first token: how fast the text flows.",
         ),
@@ -101,7 +136,7 @@ def _latency(report: Report) -> str:
         f'<div><h3>{name}</h3>{plots.histogram(name, measured)}<p class="note">{note}</p></div>'
         for name, measured, note in kinds
     )
-    rows = [(name, *(_ms(v) for v in _quantiles(measured))) for name, measured, _ in kinds]
+    rows = [(name.partition(":")[0], *(_ms(v) for v in _quantiles(measured))) for name, measured, _ in kinds]
     return _section(
         "Latency",
         "How many measurements fell where, on an axis on which each step multiplies. Half of them lie left of p50, "
@@ -120,6 +155,7 @@ def _speculation(report: Report) -> str:
     labels = [str(i) for i in range(1, len(shares) + 1)]
     plotted = plots.columns("Share of drafted tokens accepted, by position", labels, shares, notes)
     lost = report.tokens.wasted
+    gain = f'<p class="note">Drafts gave {escape(describe_gain(report))}.</p>' if report.baseline is not None else ""
     facts = [
         ("tokens drafted", f"{spec.drafted:,}"),
         ("accepted", f"{spec.accepted:,} ({spec.accept_rate:.1%})"),
@@ -134,7 +170,7 @@ def _speculation(report: Report) -> str:
         "only if all before it were right, so the share falls from the first position to the last. Every "
         "round also gives one token of the target's own.",
         f'<div class="pair"><div><h3>Accepted, by position in the draft</h3>{plotted}</div>'
-        f"<div>{_table(('', ''), facts)}</div></div>",
+        f"<div>{_table(('', ''), facts)}{gain}</div></div>",
     )
 
 
@@ -149,7 +185,7 @@ def _cancels(report: Report) -> str:
     return _section(
         "Clients that left",
         "A client may leave at any moment. Its sequence then ends, and its blocks come back as soon as no pass under "
-        "way can still read or write them: that is what the wait on the right is.",
+        "way can still read or write them: so long is the wait that is told here.",
         f'<div class="pair"><div>{doing}</div><div>{waits}</div></div>',
     )
 
@@ -158,6 +194,7 @@ def _numbers(report: Report) -> str:
     requests, tokens, audit = report.requests, report.tokens, report.audit
     cached = f" ({tokens.cached / tokens.prompt:.1%} of the prompts)" if tokens.prompt else ""
     facts = [
+        ("requests never submitted", f"{requests.never_submitted:,}"),
         ("requests refused", f"{requests.refused:,}"),
         ("requests failed", f"{requests.failed:,}"),
         ("prompt tokens", f"{tokens.prompt:,}"),
@@ -200,12 +237,13 @@ def _legend(layers: Iterable[Layer]) -> str:
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     first = "<tr>" + "".join(f"<th>{cell}</th>" for cell in head) + "</tr>" if any(head) else ""
     cells = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return _scroll(f"<table>{first}{cells}</table>")
+    return f"<table{'' if first else ' class=facts'}>{first}{cells}</table>"
 
 
-def _scroll(content: str) -> str:
-    """Let what is too wide for a small screen scroll on its own."""
-    return f'<div class="scroll">{content}</div>'
+def _both(draw: Callable[..., str]) -> str:
+    """Draw for a wide page and for a narrow one; the style sheet shows one of them."""
+    wide, narrow = (draw(width=width) for width in plots.WIDTHS)
+    return f'<div class="wide">{wide}</div><div class="narrow">{narrow}</div>'
 
 
 def _quantiles(latency: Latency) -> tuple[float | None, ...]:

@@ -7,7 +7,12 @@ from typing import NamedTuple
 
 from sims.report import Latency
 
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 14, 30
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 18, 30
+_CHAR = 7.0
+"""What a character of a label may take: the page's font is not known here."""
+HALF = 380
+WIDTHS = (900, HALF)
+"""What is drawn over time comes for a wide page and for a narrow one: shrunk, its labels could not be read."""
 
 
 class Layer(NamedTuple):
@@ -44,15 +49,35 @@ class _Frame:
             self.parts.append(_text(_LEFT - 8, y + 4, f"{tick:,g}{unit}", "end"))
 
     def draw_x_labels(self, labels: Iterable[tuple[float, str]]) -> None:
+        """Write labels below the plot, leaving out those there is no room for."""
+        end = 0.0
         for share, label in labels:
-            self.parts.append(_text(self.x(share), self.height - 9, label, "middle"))
+            half = len(label) * _CHAR / 2
+            x = min(max(self.x(share), half), self.width - half)
+            if x - half >= end:
+                end = x + half + _CHAR
+                self.parts.append(_text(x, self.height - 9, label, "middle"))
+
+    def draw_marks(self, marks: Iterable[tuple[str, float]]) -> None:
+        """Draw dashed lines at shares of the width, their names above; names that would overlap stand together."""
+        groups: list[tuple[float, list[str]]] = []
+        for name, share in marks:
+            x = self.x(share)
+            self.parts.append(f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{self.y(0):.1f}"/>')
+            if groups and x - groups[-1][0] < _CHAR * (len(" ".join(groups[-1][1])) + len(name)) / 2 + _CHAR:
+                groups[-1] = ((groups[-1][0] + x) / 2, [*groups[-1][1], name])
+            else:
+                groups.append((x, [name]))
+        for x, names in groups:
+            half = len(" ".join(names)) * _CHAR / 2
+            self.parts.append(_text(min(max(x, _LEFT + half), self.width - half), _TOP - 5, " ".join(names), "middle"))
 
     def svg(self, title: str) -> str:
         size = f'viewBox="0 0 {self.width} {self.height}"'
         return f'<svg {size} role="img" aria-label="{escape(title)}">{"".join(self.parts)}</svg>'
 
 
-def areas(title: str, times_s: Sequence[float], layers: Sequence[Layer], width: int = 900, height: int = 260) -> str:
+def areas(title: str, times_s: Sequence[float], layers: Sequence[Layer], width: int, height: int = 240) -> str:
     """Stack layers over time; their sum is the upper edge."""
     sums = [0.0] * len(times_s)
     stacked = []
@@ -67,22 +92,24 @@ def areas(title: str, times_s: Sequence[float], layers: Sequence[Layer], width: 
         upper = _points(frame, shares, above)
         lower = _points(frame, shares[::-1], below[::-1])
         frame.parts.append(f'<polygon class="area {colour}" points="{upper} {lower}"/>')
-    frame.draw_x_labels(_time_labels(times_s))
+    frame.draw_x_labels(_time_labels(times_s, width))
     return frame.svg(title)
 
 
-def lines(title: str, times_s: Sequence[float], layers: Sequence[Layer], width: int = 900, height: int = 220) -> str:
+def lines(
+    title: str, times_s: Sequence[float], layers: Sequence[Layer], width: int, height: int = 200, unit: str = ""
+) -> str:
     """Draw a line over time for each layer."""
     frame = _Frame(width, height, max((max(layer.values, default=0) for layer in layers), default=0))
-    frame.draw_grid()
+    frame.draw_grid(unit)
     shares = _shares(times_s)
     for layer in layers:
         frame.parts.append(f'<polyline class="line {layer.colour}" points="{_points(frame, shares, layer.values)}"/>')
-    frame.draw_x_labels(_time_labels(times_s))
+    frame.draw_x_labels(_time_labels(times_s, width))
     return frame.svg(title)
 
 
-def histogram(title: str, latency: Latency, width: int = 440, height: int = 210) -> str:
+def histogram(title: str, latency: Latency, width: int = HALF, height: int = 210) -> str:
     """Draw a distribution over a logarithmic axis of milliseconds, with p50, p90 and p99 marked."""
     edges, counts = latency.histogram.edges, latency.histogram.counts
     if not counts:
@@ -97,18 +124,14 @@ def histogram(title: str, latency: Latency, width: int = 440, height: int = 210)
     for left, right, count in zip(edges, edges[1:], counts, strict=False):
         note = f"{format_ms(left)} to {format_ms(right)}: {count:,}"
         frame.parts.append(_bar(frame, share(left), share(right), count, note, gap=1))
-    marks = [(name, frame.x(share(ms))) for name, ms in _quantiles(latency)]
-    for (name, x), anchor in zip(marks, ("end", "middle", "start"), strict=True):
-        frame.parts.append(f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{frame.y(0):.1f}"/>')
-        if anchor != "middle" or min(x - marks[0][1], marks[2][1] - x) > 20:
-            frame.parts.append(_text(x, _TOP - 4, name, anchor))
+    frame.draw_marks((name, share(ms)) for name, ms in _quantiles(latency))
     frame.draw_x_labels((share(ms), format_ms(ms)) for ms in _log_ticks(edges[0], edges[-1]))
     return frame.svg(title)
 
 
 def columns(title: str, labels: Sequence[str], shares: Sequence[float], notes: Sequence[str]) -> str:
     """Draw a column per label, its height a share of 1."""
-    frame = _Frame(440, 210, 1.0)
+    frame = _Frame(HALF, 210, 1.0)
     for tick in (0, 0.25, 0.5, 0.75, 1):
         y = frame.y(tick)
         frame.parts.append(f'<line class="grid" x1="{_LEFT}" x2="{frame.width - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
@@ -118,12 +141,13 @@ def columns(title: str, labels: Sequence[str], shares: Sequence[float], notes: S
     for i, (value, note) in enumerate(zip(shares, notes, strict=True)):
         middle = (i + 0.5) * slot
         frame.parts.append(_bar(frame, middle - half, middle + half, value, note))
-        frame.parts.append(_text(frame.x(middle), frame.y(value) - 5, f"{value:.0%}", "middle", "value"))
+        if slot * frame.inner_width > _CHAR * 5:
+            frame.parts.append(_text(frame.x(middle), frame.y(value) - 5, f"{value:.0%}", "middle", "value"))
     frame.draw_x_labels(((i + 0.5) * slot, label) for i, label in enumerate(labels))
     return frame.svg(title)
 
 
-def bars(title: str, labels: Sequence[str], counts: Sequence[int], width: int = 440) -> str:
+def bars(title: str, labels: Sequence[str], counts: Sequence[int], width: int = HALF) -> str:
     """Draw a horizontal bar per label, its length a count."""
     row, label_width = 30, 150
     height = row * len(labels) + 8
@@ -170,10 +194,10 @@ def _shares(times_s: Sequence[float]) -> list[float]:
     return [(t - first) / ((last - first) or 1) for t in times_s]
 
 
-def _time_labels(times_s: Sequence[float]) -> Iterable[tuple[float, str]]:
+def _time_labels(times_s: Sequence[float], width: int) -> Iterable[tuple[float, str]]:
     span_s = times_s[-1] - times_s[0]
     unit, name = (3600.0, "h") if span_s > 3 * 3600 else (60.0, "min") if span_s > 300 else (1.0, "s")
-    for tick in _ticks(span_s / unit, 8):
+    for tick in _ticks(span_s / unit, 8 if width > HALF else 4):
         if tick * unit <= span_s:
             yield (tick * unit) / (span_s or 1), f"{tick:,g} {name}"
 

@@ -1,4 +1,4 @@
-"""A timeline in Chrome's trace event format, for Perfetto: a row per sequence, one for the engine, and counters."""
+"""A timeline in Chrome's trace event format, for Perfetto: the engine, counters, and sequences by the hundred."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -7,8 +7,10 @@ import msgspec
 
 from actors import EngineStats
 from actors.messages import Admit, Admitted, Cancel, Feed, Message, Outcome, Settle, Settled, Step, StepDone, Submit
+from scheduler import Request
 
-_ENGINE, _SEQUENCES = 1, 2  # Chrome's processes: groups of rows
+_ENGINE, _SEQUENCES = 1, 2  # Chrome's processes are groups of rows that open and close; _SEQUENCES is the first of many
+_GROUP = 100
 _MARK_SHARE = 0.03  # of a pass: how wide stages are drawn that no message times
 _MOST_MARK_US = 200.0
 
@@ -28,6 +30,8 @@ class Timeline:
 
         |propose|------------- extend -------------|verify|rollback|
         Step handed over                           StepDone handed back
+
+    An arrow (a flow) leads from the engine's pass to the first work on a sequence after each admission.
     """
 
     def __init__(self, file: Sink) -> None:
@@ -37,13 +41,13 @@ class Timeline:
         self._encode = msgspec.json.Encoder().encode
         self._separator = b'{"displayTimeUnit":"ms","traceEvents":[\n'
         self._admitting: list[int] = []
+        self._admitted: set[int] = set()
+        self._num_flows = 0
         self._queued_us: dict[int, tuple[float, str]] = {}
         self._step: Step | None = None
         self._outcomes: list[Outcome] = []
         self._planned_us = self._step_us = self._done_us = 0.0
-        for pid, name in ((_ENGINE, "engine"), (_SEQUENCES, "sequences")):
-            self._put(ph="M", name="process_name", pid=pid, args={"name": name})
-            self._put(ph="M", name="process_sort_index", pid=pid, args={"sort_index": pid})
+        self._name_group(_ENGINE, "engine")
         self._put(ph="M", name="thread_name", pid=_ENGINE, tid=0, args={"name": "steps"})
 
     def close(self) -> None:
@@ -56,8 +60,7 @@ class Timeline:
         match message:
             case Submit(seq, request):
                 self._queued_us[seq] = (now_us, "queued")
-                self._put(ph="M", name="thread_name", pid=_SEQUENCES, tid=seq, args={"name": request.id})
-                self._put(ph="M", name="thread_sort_index", pid=_SEQUENCES, tid=seq, args={"sort_index": seq})
+                self._submitted(seq, request, now_us)
             case Admit(candidates):
                 self._admitting = [candidate.seq for candidate in candidates]
             case Admitted(cached, preempted):
@@ -67,17 +70,32 @@ class Timeline:
                         #   one of which nothing was heard since it was admitted lost its blocks with the model's memory
                         since_us, name = self._queued_us.pop(seq, (now_us, "recomputed"))
                         self._span(seq, name, since_us, now_us, cached_tokens=num_cached)
+                        self._admitted.add(seq)
             case Step():
                 self._step, self._step_us = message, now_us
             case StepDone(_, outcomes):
                 self._outcomes, self._done_us = outcomes, now_us
             case Cancel(seq):
-                self._put(ph="i", name="client left", pid=_SEQUENCES, tid=seq, ts=now_us, s="t")
+                self._put(ph="i", name="client left", pid=_group_of(seq), tid=seq, ts=now_us, s="t")
             case Settle(_, releases):
                 #   one that is admitted again was preempted; of the others nothing more is heard
                 self._queued_us.update((seq, (now_us, "preempted")) for seq in releases)
             case Settled():
                 self._settled(now_us)
+
+    def _submitted(self, seq: int, request: Request, now_us: float) -> None:
+        pid = _group_of(seq)
+        if seq % _GROUP == 0:
+            self._name_group(pid, f"requests {seq} to {seq + _GROUP - 1}")
+        told = {"prompt_tokens": len(request.prompt), "max_tokens": request.max_tokens, "seed": str(request.seed)}
+        name = f"{request.id}, prompt {len(request.prompt)}"
+        self._put(ph="M", name="thread_name", pid=pid, tid=seq, args={"name": name})
+        self._put(ph="M", name="thread_sort_index", pid=pid, tid=seq, args={"sort_index": seq})
+        self._put(ph="i", name="submitted", pid=pid, tid=seq, ts=now_us, s="t", args=told)
+
+    def _name_group(self, pid: int, name: str) -> None:
+        self._put(ph="M", name="process_name", pid=pid, args={"name": name})
+        self._put(ph="M", name="process_sort_index", pid=pid, args={"sort_index": pid})
 
     def _settled(self, now_us: float) -> None:
         step, self._step = self._step, None
@@ -113,6 +131,9 @@ class Timeline:
     def _fed(self, feed: Feed, outcome: Outcome) -> None:
         start_us, end_us = self._step_us, self._done_us
         num_fed = len(feed.ids)
+        if feed.seq in self._admitted:
+            self._admitted.remove(feed.seq)
+            self._arrow(feed.seq, start_us)
         if feed.round is None:
             self._span(feed.seq, "prefill", start_us, end_us, tokens=num_fed, start=feed.start)
             return
@@ -130,8 +151,18 @@ class Timeline:
             self._span(feed.seq, "rollback", end_us - mark_us, end_us, rejected=num_rejected)
 
     def _span(self, seq: int, name: str, start_us: float, end_us: float, **args: Any) -> None:
-        self._put(ph="X", name=name, pid=_SEQUENCES, tid=seq, ts=start_us, dur=end_us - start_us, args=args)
+        self._put(ph="X", name=name, pid=_group_of(seq), tid=seq, ts=start_us, dur=end_us - start_us, args=args)
+
+    def _arrow(self, seq: int, at_us: float) -> None:
+        self._num_flows += 1
+        flow = {"name": "admitted", "cat": "flow", "id": self._num_flows, "ts": at_us}
+        self._put(ph="s", pid=_ENGINE, tid=0, **flow)
+        self._put(ph="f", pid=_group_of(seq), tid=seq, bp="e", **flow)
 
     def _put(self, **event: Any) -> None:
         self._file.write(self._separator + self._encode(event))
         self._separator = b",\n"
+
+
+def _group_of(seq: int) -> int:
+    return _SEQUENCES + seq // _GROUP

@@ -126,7 +126,9 @@ def test_the_page_stands_alone_and_explains_each_plot(report):
     assert "url(" not in html
     assert "@import" not in html
     assert "prefers-color-scheme: dark" in html
-    assert html.count("<svg") == 8
+    assert html.count("<svg") == 2 * 5 + 6  # what is drawn over time is there for a wide page and a narrow one
+    for name in ("TTFT: ", "TPOT: ", "ITL: ", "Tokens emitted a pass", "Share of drafted tokens accepted"):
+        assert name in html
     for section in re.findall(r"<section>.*?</section>", html, re.S):
         assert len(re.search(r'class="about">(.*?)</p>', section, re.S)[1]) > 60
     assert not re.search(r"\b(nan|inf|None)\b", html)
@@ -144,7 +146,7 @@ def test_the_page_of_an_empty_run_and_of_a_failed_one(report):
 
 
 def test_stacked_areas_fill_the_plot_to_the_sum():
-    svg = areas("t", [0.0, 1.0], [], width=100, height=100)
+    svg = areas("t", [0.0, 1.0], [], width=100)
     assert svg.startswith("<svg")
 
 
@@ -155,7 +157,9 @@ def events_of(timeline_file):
 def test_the_timeline_has_a_row_for_each_sequence_and_every_stage(report, timeline_file):
     events = events_of(timeline_file)
     rows = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name" and e["pid"] == 2}
-    assert list(rows.values()) == [f"r{i:06}" for i in range(60)]
+    submitted = {e["tid"]: e["args"] for e in events if e["name"] == "submitted"}
+    assert list(rows.values()) == [f"r{i:06}, prompt {submitted[i]['prompt_tokens']}" for i in range(60)]
+    assert all(int(told["seed"]) >= 0 and told["max_tokens"] >= 1 for told in submitted.values())
     names = {re.sub(r" \+\d+", "", e["name"]) for e in events}
     assert {"queued", "prefill and first round", "round", "propose", "extend", "verify", "rollback", "pass"} <= names
     assert sum(e["name"] == "client left" for e in events) == report.requests.cancelled
@@ -163,6 +167,24 @@ def test_the_timeline_has_a_row_for_each_sequence_and_every_stage(report, timeli
     counters = [e for e in events if e["name"] == "blocks"]
     assert all(sum(e["args"].values()) == report.blocks.total for e in counters)
     assert counters[-1]["args"]["held"] == 0
+
+
+def test_requests_are_grouped_by_the_hundred_and_arrows_lead_to_their_first_work():
+    file = io.BytesIO()
+    timeline = Timeline(file)
+    simulate(small(requests=230, compare=0), timeline=timeline)
+    timeline.close()
+    events = events_of(file)
+    groups = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert list(groups.values()) == ["engine", "requests 0 to 99", "requests 100 to 199", "requests 200 to 299"]
+    assert {e["pid"] for e in events} == groups.keys()
+    starts, ends = ({e["id"]: e for e in events if e["ph"] == kind} for kind in ("s", "f"))
+    assert starts.keys() == ends.keys()
+    assert len(starts) > 150
+    spans = {(e["pid"], e["tid"], e["ts"]) for e in events if e["ph"] == "X"}
+    for number, start in starts.items():
+        assert (start["pid"], start["tid"], start["ts"]) in spans
+        assert (ends[number]["pid"], ends[number]["tid"], ends[number]["ts"]) in spans
 
 
 def test_the_spans_of_a_row_nest_and_none_runs_backwards(report, timeline_file):
