@@ -1,6 +1,6 @@
 """Other people's clients, as they come: each says its own messages again, streams, and finds nothing refused.
 
-Each is tried where it is installed: `pip install 'outrider[clients]'`, and `npm install openai` somewhere on NODE_PATH.
+Each is tried where it is installed: `pip install -e '.[clients]'`, and `npm install openai` somewhere on NODE_PATH.
 """
 
 import importlib.util
