@@ -17,7 +17,13 @@ class Tap(Protocol):
 
 
 class ActorCrashed(RuntimeError):
-    """An actor died over a message and has been restarted, its state new."""
+    """An actor died and has been restarted, its state new.
+
+    `is_of_this`: it was over the message that was asked. `is_excess`: it was one crash too many, and was let pass.
+    """
+
+    is_of_this = True
+    is_excess = False
 
 
 class ActorGivenUp(RuntimeError):
@@ -50,6 +56,11 @@ class Actor:
             self._in_hand = None
             self._answer(envelope, answer)
 
+    @property
+    def is_at_it(self) -> bool:
+        """Whether it has a message in hand."""
+        return self._in_hand is not None
+
     async def handle(self, message: Message) -> Message:
         """Do what a message asks and give the answer. TypeError for one this actor does not know."""
         raise TypeError(f"{self.name} does not know {type(message).__name__}")
@@ -62,6 +73,8 @@ class Actor:
         envelope, self._in_hand = self._in_hand, None
         was_told = envelope is not None and _fail(envelope, error)
         self._untold = None if was_told else error
+        if isinstance(error, ActorCrashed):
+            error.is_of_this = was_told
         if isinstance(error, ActorGivenUp):
             self._untold = error
             while (waiting := self.mailbox.take()) is not None:

@@ -7,7 +7,7 @@ from typing import Self
 
 import anyio
 
-from actors.actor import Tap
+from actors.actor import Actor, Tap
 from actors.blocks import BlockManager
 from actors.mailbox import Envelope
 from actors.messages import Cancel, Message, Stop, Submit
@@ -68,10 +68,17 @@ class Engine:
         self._is_open = False
         self._blocks = BlockManager(config, tap)
         self._runner = ModelRunner(model, proposer, config, tap, run_pass)
+        self._supervisor = Supervisor(config.max_restarts, config.restart_period_s, self._may_excuse)
         self._scheduler = SchedulerActor(
-            config, self._max_model_len, self._streams, self._blocks, self._runner, tap, pass_cost
+            config,
+            self._max_model_len,
+            self._streams,
+            self._blocks,
+            self._runner,
+            tap,
+            pass_cost,
+            self._supervisor.forgive,
         )
-        self._supervisor = Supervisor(config.max_restarts, config.restart_period_s)
         self._tasks: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_over = False
@@ -111,6 +118,9 @@ class Engine:
     def _note_failure(self, reason: str) -> None:
         """Remember why an actor is given up, the first of them."""
         self.failure = self.failure or reason
+
+    def _may_excuse(self, actor: Actor) -> bool:
+        return actor is self._runner and actor.is_at_it and self._scheduler.could_blame()
 
     def _end(self, task: asyncio.Task[None]) -> None:
         """One actor has ended, so all do: close what is still open, take every block back, and end the others.

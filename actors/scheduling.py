@@ -1,5 +1,6 @@
 """The scheduler: the owner of every sequence's state and drafter, and the one who drives the steps."""
 
+from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from typing import Literal
 
@@ -33,6 +34,7 @@ from actors.messages import (
 from actors.runner import ModelRunner
 from actors.stats import Counters
 from actors.stream import OpenStreams
+from actors.suspects import Suspects
 from kvpool import blocks_for
 from scheduler import EngineConfig, FinishReason, PassCost, Plan, Planned, Proposal, Scheduler, Sequence, State
 
@@ -49,6 +51,7 @@ class SchedulerActor(Actor):
         runner: ModelRunner,
         tap: Tap | None,
         pass_cost: PassCost | None,
+        forgive: Callable[[], None],
     ) -> None:
         super().__init__("scheduler", tap)
         self._pass_cost = pass_cost
@@ -59,6 +62,9 @@ class SchedulerActor(Actor):
         self._runner = runner
         self.counters = Counters()
         self.core = Scheduler(config, pass_cost)
+        self._suspects = Suspects()
+        self._forgive = forgive
+        self._num_blamed = 0  # since a pass last came back
         self._live: dict[int, Sequence] = {}
         self._ending: list[tuple[int, FinishReason, str | None]] = []
         self._releases: list[int] = []
@@ -128,6 +134,10 @@ class SchedulerActor(Actor):
         self.counters.num_cancelled += 1
         self._end(sequence, State.CANCELLED, "cancelled")
 
+    def _fail(self, sequence: Sequence, why: str) -> None:
+        self.counters.num_failed += 1
+        self._end(sequence, State.FAILED, "error", why)
+
     def _end(self, sequence: Sequence, state: State, reason: FinishReason, error: str | None = None) -> None:
         """Let a sequence end. Its stream closes only when its blocks are back."""
         self.core.end(sequence, state)
@@ -135,6 +145,7 @@ class SchedulerActor(Actor):
 
     def _let_go(self, seq: int, reason: FinishReason, error: str | None) -> None:
         del self._live[seq]
+        self._suspects.forget(seq)
         self._releases.append(seq)
         self._ending.append((seq, reason, error))
 
@@ -152,6 +163,8 @@ class SchedulerActor(Actor):
             await self._admit()
             plan = self.core.plan(self._available)
             if not plan.victims:
+                plan, put_off = self._suspects.narrow(plan)
+                self.core.put_off(put_off)
                 return plan
             for victim in plan.victims:
                 self._preempt(victim)
@@ -193,11 +206,17 @@ class SchedulerActor(Actor):
             size = self._config.block_tokens
             feeds = [_feed(planned, table, size) for planned, table in zip(plan.feeds, reserved.tables, strict=True)]
             done = await self.ask(self._runner, Step(self.counters.num_steps, feeds), StepDone)
-        except ActorCrashed:
+        except ActorCrashed as crash:
+            cause = self._suspects.raised(plan.feeds, is_in_need=crash.is_excess) if crash.is_of_this else None
+            if cause is not None:
+                self._blame(cause, f"passes of this request alone fail: {crash}")
             self._take_cancels()
             self.counters.num_wasted_tokens += num_tokens
             await self._recompute_all()
             return None
+        self._num_blamed = 0
+        if self._suspects.came_back(plan.feeds):
+            self._forgive()
         self._take_cancels()
         return plan, done
 
@@ -212,6 +231,17 @@ class SchedulerActor(Actor):
         if proposed.error is not None:
             self.counters.num_failed_proposals += 1
         return self.core.drafted(plan, {tree.seq: _proposal(tree) for tree in proposed.trees})
+
+    def could_blame(self) -> bool:
+        """Tell whether the pass under way, should it raise, could be laid to one request: the supervisor asks."""
+        return self._suspects.could_blame(self._in_pass)
+
+    def _blame(self, sequence: Sequence, why: str) -> None:
+        """Fail the one whose passes raise; where no pass comes back after several of them, it is not they."""
+        self._fail(sequence, why)
+        self._num_blamed += 1
+        if self._num_blamed <= self._config.max_restarts:
+            self._forgive()
 
     def _take_cancels(self) -> None:
         """Hear who left during the pass before anything is published: their late output is dropped."""
@@ -241,8 +271,7 @@ class SchedulerActor(Actor):
                 self.counters.num_wasted_tokens += planned.num_tokens
                 continue
             if outcome.error is not None:
-                self.counters.num_failed += 1
-                self._end(sequence, State.FAILED, "error", outcome.error)
+                self._fail(sequence, outcome.error)
                 continue
             if planned.is_round:
                 sequence.rng.state = outcome.rng_state
@@ -289,6 +318,7 @@ class SchedulerActor(Actor):
         else:
             self.counters.num_cancelled += len(self._live)
         self.core = Scheduler(self._config, self._pass_cost)
+        self._suspects = Suspects()
         self._live.clear()
         self._ending.clear()
         self._releases.clear()

@@ -8,9 +8,13 @@ from actors.actor import Actor, ActorCrashed, ActorGivenUp
 
 
 class Supervisor:
-    """At most `max_restarts` crashes within `period_s` seconds, counted over all its actors."""
+    """At most `max_restarts` crashes within `period_s` seconds, counted over all its actors.
 
-    def __init__(self, max_restarts: int, period_s: float) -> None:
+    One more is let pass where `may_excuse` the actor: the crash can be laid to something that will be gone.
+    """
+
+    def __init__(self, max_restarts: int, period_s: float, may_excuse: Callable[[Actor], bool]) -> None:
+        self._may_excuse = may_excuse
         self._max_restarts = max_restarts
         self._period_s = period_s
         self._crashes: deque[float] = deque()
@@ -32,7 +36,8 @@ class Supervisor:
                 if _was_sent(error, task):
                     raise
                 reason = f"{actor.name}: {_told(error)}"
-                is_over = isinstance(error, ActorGivenUp) or self._is_too_often(error)
+                is_excess = self._is_too_often(error)
+                is_over = isinstance(error, ActorGivenUp) or (is_excess and not self._may_excuse(actor))
             else:
                 return
             actor.last_crash = reason
@@ -49,7 +54,13 @@ class Supervisor:
                 give_up(reason)
                 actor.disown(ActorGivenUp(reason))
                 return
-            actor.disown(ActorCrashed(reason))
+            crash = ActorCrashed(reason)
+            crash.is_excess = is_excess
+            actor.disown(crash)
+
+    def forgive(self) -> None:
+        """Count the crashes so far no longer: what caused them is known, and gone."""
+        self._crashes.clear()
 
     def _is_too_often(self, error: BaseException) -> bool:
         if isinstance(error, ActorCrashed):  # the crash of another, which has been counted

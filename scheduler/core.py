@@ -334,6 +334,11 @@ class Scheduler:
 
     # what happens to a sequence
 
+    def put_off(self, feeds: Iterable[Planned]) -> None:
+        """Let those that were planned and are not fed go first when rounds next take turns."""
+        for planned in feeds:
+            planned.sequence.last_served = -1
+
     def preempt(self, sequence: Sequence) -> None:
         """Send a running sequence, whose blocks are given back, to wait and be computed again."""
         del self.running[sequence.seq]

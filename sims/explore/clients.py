@@ -217,7 +217,10 @@ class Visit:
         self._watch.coverage.count(self._watch.coverage.ends, str(reason))
         wanted = self._wanted
         assert wanted is not None, "only what fits is taken"
+        is_poisoned = self._request.prompt[0] == crowd.scenario.poison
         match reason:
+            case "stop" | "length" if is_poisoned:
+                raise Violation(LOSSLESS, f"{stream.id} ended with {reason!r}, and no pass over it can come back")
             case "stop" | "length":
                 is_whole = self._has_left or len(self._tokens) == len(wanted.tokens)
                 if not is_whole or reason != wanted.finish_reason:
@@ -230,7 +233,8 @@ class Visit:
                 if not self._has_left and not crowd.is_closing and not self._watch.was_struck:
                     raise Violation(CANCEL, f"{stream.id} was cancelled and its client had not left")
             case "error":
-                is_due = wanted.finish_reason == "error"
+                #   a fault may strike the same one alone several times, and then it is held to be the cause
+                is_due = wanted.finish_reason == "error" or is_poisoned or self._watch.raised_alone[stream.seq] > 1
                 if not is_due and self._watch.num_scheduler_deaths == self._deaths_before:
                     crowd.num_errors += 1
                     if crowd.num_errors > len(crowd.scenario.bad_rows):

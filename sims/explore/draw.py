@@ -54,6 +54,7 @@ def draw(seed: int) -> Scenario:
         late_s=rng.choice((20 * _MS, 51 * _MS, 200 * _MS)),
         close_at_s=rng.uniform(0, 20 * _MS) if closing == "time" else None,
         close_at_message=rng.randint(1, 200) if closing == "message" else None,
+        poison=rng.randrange(vocab) if rng.random() < 0.06 else None,
         strikes=[_strike(rng) for _ in range(rng.randint(1, 3))] if rng.random() < 0.06 else [],
     )
 

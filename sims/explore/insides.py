@@ -43,6 +43,11 @@ class Insides:
         return self.engine._is_over
 
     @property
+    def has_suspects(self) -> bool:
+        """Sequences are tried alone, because a pass over them raised."""
+        return bool(self.scheduler._suspects._cases)
+
+    @property
     def core(self) -> Scheduler:
         """The scheduler's policy and queues."""
         return self.scheduler.core

@@ -27,15 +27,21 @@ class Pace:
             if not came_in or not (served.is_paused or served.request.priority > came_in[0].request.priority):
                 raise Violation(PROGRESS, f"sequence {served.seq} gave way to {[other.seq for other in came_in]}")
 
-    def step(self, number: int, num_fed: Mapping[int, int], core: Scheduler, num_available: int) -> None:
+    def step(
+        self, number: int, num_fed: Mapping[int, int], core: Scheduler, num_available: int, *, is_trial: bool = False
+    ) -> None:
         """Take in a pass as it is handed over: tokens fed by sequence, and the blocks that are left. Raises Violation.
 
-        At most `max_running` sequences are ahead of one that decodes, and prefill has every second pass.
+        At most `max_running` sequences are ahead of one that decodes, and prefill has every second pass; but for the
+        while in which suspects of a crash are tried one by one.
         """
         for seq in num_fed.keys() & self._num_steps_left.keys():
             self._num_steps_left[seq] -= 1
             if self._num_steps_left[seq] < 0:
                 raise Violation(CANCEL, f"pass {number} feeds sequence {seq}, whose client left before")
+        if is_trial:
+            self._gaps, self._held_back = {}, None
+            return
         unpaused = [served for served in core.running.values() if not served.is_paused]
         self._check_rounds([served for served in unpaused if served.state is State.DECODE], num_fed)
         self._check_prefill(unpaused, num_fed, num_available)

@@ -76,7 +76,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     """An engine over a fake target, its clients and faults.
 
     `order` seeds the choice among ready callbacks (None: first in, first out), and `haste` is how often the latest
-    is taken instead. `bad_rows` are passes (from 0) whose first row of logits is NaN. With `per_row_s` the engine
+    is taken instead. `bad_rows` are passes (from 0) whose first row of logits is NaN; a pass over a prompt that
+    begins with `poison` raises. With `per_row_s` the engine
     knows what a row costs, and adapts its drafts. It is closed at `close_at_s`, as message number `close_at_message`
     (from 1) is handed over, or when all have gone.
     """
@@ -86,6 +87,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     faults: list[Fault] = []
     strikes: list[Strike] = []
     bad_rows: list[int] = []
+    poison: int | None = None
     order: int | None = None
     haste: float = 0.0
     target_seed: int = 0
@@ -101,7 +103,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     def model(self) -> FakeModel:
         """Make the target."""
         max_len = self.engine.max_model_len
-        return SpoilingModel(self.bad_rows, self.target_seed, self.vocab, self.context, self.sharp, max_len)
+        return SpoilingModel(
+            self.bad_rows, self.poison, self.target_seed, self.vocab, self.context, self.sharp, max_len
+        )
 
     def __post_init__(self) -> None:
         if self.engine.pass_timeout_s is None and any(fault.kind == "hang" for fault in self.faults):

@@ -13,7 +13,15 @@ from sims.explore.run import Outcome, run
 from sims.explore.scenario import Client, Scenario
 from spec import SamplingParams, SpecConfig
 
-_PLAIN = {"close_at_s": None, "close_at_message": None, "order": None, "haste": 0.0, "per_row_s": None, "context": 1}
+_PLAIN = {
+    "poison": None,
+    "close_at_s": None,
+    "close_at_message": None,
+    "order": None,
+    "haste": 0.0,
+    "per_row_s": None,
+    "context": 1,
+}
 _ORDERS = 4  # other orders tried for each smaller scenario: it may need another to fail
 
 

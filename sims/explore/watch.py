@@ -4,6 +4,7 @@ What it finds is raised in the loop and not in an actor, so no supervisor can ta
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -74,6 +75,9 @@ class Watch:
         self.num_messages = 0
         self.num_callbacks = 0
         self.num_scheduler_deaths = 0
+        self.raised_alone: Counter[int] = Counter()
+        """Passes that a sequence was alone in and that raised."""
+        self._num_poisoned = 0
         self.was_struck = False
         """A task of the engine was cancelled from outside."""
         self.is_at_rest = False
@@ -227,7 +231,14 @@ class Watch:
             case Step():
                 self._step = message
                 num_fed = {feed.seq: len(feed.ids) for feed in message.feeds}
-                self._pace.step(message.number, num_fed, self.insides.core, self.insides.pool.num_available)
+                insides = self.insides
+                self._pace.step(
+                    message.number,
+                    num_fed,
+                    insides.core,
+                    insides.pool.num_available,
+                    is_trial=insides.has_suspects,
+                )
             case ForgetAll() if self._pass is None:  # the step was answered by news of a crash
                 self._step = None
         self._asked = message
@@ -302,7 +313,9 @@ class Watch:
             struck = self.agenda.struck
             is_planted = cause == "Injected" or (cause == "TimeoutError" and struck["hang"])
             is_planted = is_planted or ("was promised room" in str(error) and struck["out_of_blocks"])
-            if not is_planted or self._num_crashes > struck.total():
+            is_planted = is_planted or cause == "Poisoned"
+            self._num_poisoned += cause == "Poisoned"
+            if not is_planted or self._num_crashes > struck.total() + self._num_poisoned:
                 self.found(Violation(CRASH, str(error), self._tracebacks.pop(actor.name, "")))
         if is_for_good:
             self.coverage.count(self.coverage.faults, "given_up")
@@ -315,6 +328,8 @@ class Watch:
             self._asked = self._step = None
             self._is_pool_lost = self._is_memory_lost = False
         elif actor is insides.runner:
+            if self._step is not None and len(self._step.feeds) == 1:
+                self.raised_alone[self._step.feeds[0].seq] += 1
             self._step = None
             self._is_memory_lost = True
         else:

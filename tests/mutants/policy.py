@@ -98,8 +98,8 @@ MUTANTS = [
     mutant(
         "let a victim keep what it was planned for",
         SCHEDULING,
-        "            if not plan.victims:\n                return plan\n",
-        "            if not plan.victims:\n                return plan\n"
+        "                self.core.put_off(put_off)\n                return plan\n",
+        "                self.core.put_off(put_off)\n                return plan\n"
         "            plan = plan._replace(feeds=self.core.plan(10**6).feeds)\n"
         "            if plan.feeds:\n                for victim in plan.victims:\n"
         "                    self.core.preempt(victim)\n                    self._releases.append(victim.seq)\n"
