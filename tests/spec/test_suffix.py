@@ -206,7 +206,9 @@ pieces = st.lists(st.integers(0, 3), min_size=1, max_size=12)
 
 
 @settings(max_examples=150)
-@given(st.lists(st.tuples(st.sampled_from("ab"), pieces, st.integers(0, 9)), max_size=30), st.integers(8, 90))
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), pieces, st.integers(0, 9)), min_size=15, max_size=40), st.integers(8, 90)
+)
 def test_finished_requests_are_the_newest_ones(steps, most_tokens):
     """In the order they came, oldest out first, never more than the bound; a quarter of it stays beside the newest."""
     finished, taken = FinishedRequests(most_tokens), {"a": [], "b": []}
