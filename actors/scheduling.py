@@ -104,7 +104,7 @@ class SchedulerActor(Actor):
                 self._cancelled_unseen.discard(seq)
             case Submit(seq, request):
                 speculative = request.speculative or self._config.speculative
-                sequence = Sequence(seq, request, speculative, self._max_model_len)
+                sequence = Sequence(seq, request, speculative, self._max_model_len, self.core.finished)
                 self._live[seq] = sequence
                 self._last_seq = seq
                 self.core.submit(sequence)

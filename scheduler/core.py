@@ -15,6 +15,7 @@ from scheduler.proposal import NO_PROPOSAL, Proposal
 from scheduler.sequence import FinishReason, Sequence
 from scheduler.states import State
 from scheduler.waiting import WaitingQueue
+from spec import Draft, FinishedRequests
 
 NUM_CAUGHT_UP = 4096
 """Tokens found cached that drafters take in before a pass, beside those that it feeds: a few milliseconds' work."""
@@ -90,6 +91,7 @@ class Scheduler:
         self.config = config
         self._pass_cost = pass_cost if config.adaptive else None
         self._acceptance = Acceptance()  # of all sequences
+        self.finished = FinishedRequests()
         self._are_rounds_due = False  # the last pass had room for none beside what prefill is owed
         self.waiting = WaitingQueue()
         self.running: dict[int, Sequence] = {}
@@ -189,8 +191,12 @@ class Scheduler:
         return plan._replace(is_catching_up=len(prefills) < len(in_prefill))
 
     def _catch_up(self, behind: list[Sequence]) -> None:
-        """Let drafters take in what the prefix cache had of their contexts, a bounded part of it at a time."""
+        """Let drafters take in what the prefix cache had of their contexts, and what finished requests said.
+
+        A bounded part of each at a time.
+        """
         left = NUM_CAUGHT_UP
+        self.finished.take_in(left)
         for sequence in sorted(behind, key=_rank):
             left -= sequence.catch_up(left)
 
@@ -373,6 +379,8 @@ class Scheduler:
         sequence.num_accepted += num_accepted
         verified = sequence.context[start : sequence.cached]
         if reason is not None:
+            if sequence.speculative.draft is Draft.SUFFIX:
+                self.finished.add(sequence.request.cache_salt, sequence.words)
             self.end(sequence, State.FINISHED)
         elif sequence.state is State.PREFILL:
             sequence.move(State.DECODE)

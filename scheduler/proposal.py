@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
+from spec import DraftTree
+
 
 class Proposal(NamedTuple):
     """A draft: a chain where `parents` is None, else a tree whose node `i` continues node `parents[i]`.
@@ -22,6 +24,11 @@ class Proposal(NamedTuple):
     def chain(cls, tokens: list[int]) -> Self:
         """Make the draft in which each token continues the one before."""
         return cls(tokens, num_nodes=len(tokens))
+
+    @classmethod
+    def tree(cls, tree: DraftTree, values: list[float] | None) -> Self:
+        """Make the draft that is a tree, or a chain where nothing in it has a sibling."""
+        return cls(list(tree.tokens), None if tree.is_chain else list(tree.parents), values, len(tree))
 
     @classmethod
     def due(cls, num_nodes: int) -> Self:

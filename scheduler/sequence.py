@@ -10,7 +10,7 @@ from scheduler.adaptive import Acceptance
 from scheduler.proposal import NO_PROPOSAL, Proposal
 from scheduler.request import Request, depends_on_drafts, most_slots, num_new_tokens
 from scheduler.states import MOVES, State
-from spec import Drafter, Pcg32, SpecConfig, draft_stream, max_nodes, stream
+from spec import Draft, Drafter, FinishedRequests, Pcg32, SpecConfig, draft_stream, max_nodes, stream
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 
@@ -57,7 +57,14 @@ class Sequence:
         "stops",
     )
 
-    def __init__(self, seq: int, request: Request, speculative: SpecConfig, max_model_len: int) -> None:
+    def __init__(
+        self,
+        seq: int,
+        request: Request,
+        speculative: SpecConfig,
+        max_model_len: int,
+        finished: FinishedRequests | None = None,
+    ) -> None:
         self.seq = seq
         self.request = request
         self.state = State.WAITING
@@ -77,7 +84,10 @@ class Sequence:
         self.draft_rng: Pcg32 = draft_stream(request.seed, request.choice)
         self.has_proposer = speculative.draft.needs_proposer  # a model drafts for it, and keeps state beside the KV
         self.covered = 0
-        self.drafter = Drafter(self.speculative) if speculative.draft.is_text else None
+        #   a text that depends on drafts may not depend on what others have said
+        others = finished if self.may_drop_draft else None
+        is_text = speculative.draft.is_text
+        self.drafter = Drafter(self.speculative, (), others, request.cache_salt) if is_text else None
         self.proposal: Proposal | None = None
         self.acceptance: Acceptance | None = None
         self.is_paused = False
@@ -158,7 +168,10 @@ class Sequence:
             return NO_PROPOSAL
         if len(self.drafter) < len(self.context):
             self.drafter.append(self.context[len(self.drafter) :])
-        return Proposal.chain(self.drafter.propose(min(self.speculative.k, most_layers)))
+        if self.speculative.draft is not Draft.SUFFIX:
+            return Proposal.chain(self.drafter.propose(min(self.speculative.k, most_layers)))
+        drafted = self.drafter.draft(self.speculative.k, most_layers)
+        return Proposal.tree(drafted.tree, drafted.values)
 
     def chances(self, of_all: Acceptance) -> list[float]:
         """Estimate, for each node of the proposed draft, the chance that this round emits it."""
@@ -188,6 +201,11 @@ class Sequence:
         if self.drafter is not None and len(self.drafter) == start:
             self.drafter.append(chunk)
         return chunk
+
+    @property
+    def words(self) -> list[int]:
+        """What drafts of others may be made of when it has finished."""
+        return self.context if self.speculative.prompts else self.context[self.prompt_len :]
 
     def take(self, tokens: SequenceOf[int]) -> tuple[list[int], FinishReason | None]:
         """Emit a round's tokens up to the end of the request; those kept, and why it ended there.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from actors import RequestError
 from actors.runner import in_thread
 from scheduler import PassCost, core
-from spec import SamplingParams, SpecConfig
+from spec import BestFirst, Draft, SamplingParams, SpecConfig
 from tests.actors.harness import (
     GREEDY,
     SAMPLED,
@@ -30,12 +30,13 @@ from tests.actors.harness import (
     run,
 )
 
-DRAFTS = ["none", "ngram", "prompt_lookup"]
+DRAFTS = ["none", "ngram", "prompt_lookup", "suffix"]
 ids = st.integers(0, VOCAB - 1)
 
 
 def drafts(most=5):
-    return st.builds(SpecConfig.parse, st.sampled_from(DRAFTS), st.integers(1, most))
+    suffix = st.builds(lambda nodes: SpecConfig(Draft.SUFFIX, shape=BestFirst(nodes, 0.01)), st.integers(1, most))
+    return st.builds(SpecConfig.parse, st.sampled_from(DRAFTS), st.integers(1, most)) | suffix
 
 
 @st.composite
@@ -118,7 +119,7 @@ async def serve(running, wanted, leaves_after):
 EVENTS: Counter[str] = Counter()
 
 
-@settings(max_examples=60)
+@settings(max_examples=100)
 @given(
     st.integers(1, 5),
     st.integers(1, 2),

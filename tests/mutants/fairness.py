@@ -198,4 +198,25 @@ MUTANTS = [
         "        if False:\n",
         "scheduler/plan::a_drafter_takes_in_a_long_prompt_as_it_is_prefilled",
     ),
+    mutant(
+        "draft a text that depends on its drafts from what others have said",
+        "scheduler/sequence.py",
+        "        others = finished if self.may_drop_draft else None\n",
+        "        others = finished\n",
+        "scheduler/plan::what_finished_requests_said_is_drafted_where_the_text_does_not_depend_on_it",
+    ),
+    mutant(
+        "draft from what others have said whatever their salt",
+        "scheduler/core.py",
+        "self.finished.add(sequence.request.cache_salt, sequence.words)",
+        "self.finished.add(None, sequence.words)",
+        "scheduler/plan::what_finished_requests_said_is_kept_by_salt",
+    ),
+    mutant(
+        "let the prompts of others into drafts unasked",
+        "scheduler/sequence.py",
+        "        return self.context if self.speculative.prompts else self.context[self.prompt_len :]\n",
+        "        return self.context\n",
+        "scheduler/plan::what_finished_requests_said_is_drafted_where_the_text_does_not_depend_on_it",
+    ),
 ]

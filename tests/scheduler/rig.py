@@ -42,7 +42,8 @@ class Rig:
         fields = {"prompt": list(prompt), "params": GREEDY, "max_tokens": 20, **changes}
         request = Request(**fields)
         speculative = request.speculative or self.config.speculative
-        sequence = Sequence(len(self.sequences), request, speculative, self.config.max_model_len)
+        limit, finished = self.config.max_model_len, self.core.finished
+        sequence = Sequence(len(self.sequences), request, speculative, limit, finished)
         self.sequences.append(sequence)
         self.core.submit(sequence)
         return sequence

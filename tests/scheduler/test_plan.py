@@ -1,9 +1,10 @@
 """A pass: rounds first, drafts counted, prefill in what is left, and the last of a context only with its draft."""
 
+import msgspec
 import pytest
 
 from scheduler import State, core
-from spec import SpecConfig, propose
+from spec import BestFirst, Drafter, SpecConfig, propose
 from tests.scheduler.rig import CYCLE, GREEDY, SAMPLED, Rig, lookup
 
 LONG = CYCLE * 25
@@ -233,6 +234,54 @@ def test_a_stop_id_is_seen_before_the_length_and_what_follows_is_dropped(tokens,
     assert sequence.take(tokens) == (kept, reason)
     assert sequence.context[7:] == kept
     assert sequence.cached == 7 + len(kept) - 1
+
+
+SUFFIX = SpecConfig("suffix", shape=BestFirst(6, 0.05), factor=4.0)
+
+
+def test_a_suffix_drafts_a_tree_as_large_and_as_deep_as_there_is_room_for():
+    rig = Rig(speculative=SUFFIX)
+    forks = [1, 2, 3, 1, 2, 4, 1, 2]
+    sequence = rig.submit(forks)
+    (planned,), _ = rig.plan()
+    drafted = Drafter(SUFFIX, forks).draft(6, 19)
+    assert not drafted.tree.is_chain
+    assert (planned.draft.tokens, planned.draft.parents) == (drafted.tree.tokens, drafted.tree.parents)
+    assert planned.draft.values == drafted.values
+    assert planned.num_tokens == len(forks) + len(drafted.tree)
+    rig.end(sequence)
+    rig.submit(forks, max_tokens=2)
+    (planned,), _ = rig.plan()
+    assert planned.draft.depth == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_helped"), [({}, True), ({"params": SAMPLED}, False), ({"cache_salt": "x"}, False)]
+)
+@pytest.mark.parametrize("prompts", [False, True])
+def test_what_finished_requests_said_is_drafted_where_the_text_does_not_depend_on_it(changes, is_helped, prompts):
+    text = iter([5, 6, 7, 4, 3])
+    speculative = msgspec.structs.replace(SUFFIX, prompts=prompts)
+    rig = Rig(lambda planned: [next(text)], speculative=speculative)
+    rig.submit([1, 2], max_tokens=5)
+    while rig.core.live():
+        rig.step()
+    rig.submit([0, 5, 6], **changes)
+    (planned,), _ = rig.plan()
+    assert planned.draft.tokens[:2] == ([7, 4] if is_helped else [])
+    rig.submit([0, 1, 2], **changes)
+    planned = rig.plan()[0][-1]
+    assert planned.draft.tokens[:2] == ([5, 6] if is_helped and prompts else [])
+
+
+def test_what_finished_requests_said_is_kept_by_salt():
+    text = iter([5, 6, 7, 4, 3])
+    rig = Rig(lambda planned: [next(text)], speculative=SUFFIX)
+    rig.submit([1, 2], max_tokens=5, cache_salt="x")
+    while rig.core.live():
+        rig.step()
+    rig.submit([0, 5, 6]), rig.submit([0, 5, 6], cache_salt="x")
+    assert [planned.draft.tokens[:2] for planned in rig.plan()[0]] == [[], [7, 4]]
 
 
 @pytest.fixture
