@@ -3,7 +3,18 @@
 import numpy as np
 
 from benchmarks.harness import Figure, compare, show
-from spec import BestFirst, Drafter, Pcg32, Round, SamplingParams, SpecConfig, verify_batch, verify_draft
+from spec import (
+    BestFirst,
+    Drafter,
+    DraftTree,
+    Pcg32,
+    Round,
+    SamplingParams,
+    SpecConfig,
+    verify_batch,
+    verify_draft,
+    verify_tree,
+)
 
 GREEDY = SamplingParams(temperature=0)
 SAMPLED = SamplingParams(temperature=0.8)
@@ -134,6 +145,54 @@ def softmax(rows):
     return x
 
 
+def verifying_trees() -> list[Figure]:
+    """Time a tree of 16 nodes, four layers of four under the first of each, against the least numpy could do."""
+    figures = []
+    vocab, width, depth = 32_000, 4, 4
+    dice = np.random.default_rng(5)
+    parents = [-1] * width + [width * (layer - 1) for layer in range(1, depth) for _ in range(width)]
+    tokens = dice.permutation(vocab)[: width * depth].tolist()
+    tree, rng = DraftTree(tokens, parents), Pcg32(1)
+    rows = dice.normal(0, 4, (len(tree) + 1, vocab)).astype(np.float32)
+    law = softmax(dice.normal(0, 4, (1, vocab)))[0]
+    law = 0.999 * law + 0.001 / vocab
+    laws = {"top": None, "iid": [law] * len(tree), "distinct": [law] * len(tree)}
+    for name, num_accepted in (("rejected at once", 0), ("all layers accepted", depth)):
+        judged = rows.copy()
+        path = [-1, *(width * layer for layer in range(num_accepted))]
+        for node in path[:-1]:
+            judged[node + 1, tokens[node + width if node >= 0 else 0]] += 60
+        figures.append(
+            compare(
+                f"tree of 16, greedy, V 32,000, {name}, against argmax of its rows",
+                lambda rows=judged: verify_tree(rows, tree, None, GREEDY, [1], [], rng),
+                lambda rows=judged: rows.argmax(axis=1),
+                goal="<= 2",
+                number=50,
+            )
+        )
+        on_path = np.array(path) + 1
+        for rule, children in (
+            ("match", "top"),
+            ("resample", "top"),
+            ("resample", "iid"),
+            ("resample", "distinct"),
+            ("traversal", "iid"),
+        ):
+            figures.append(
+                compare(
+                    f"tree of 16, {rule}, {children}, {name}, against a softmax of the {len(path)} rows on the path",
+                    lambda rows=judged, rule=rule, children=children: verify_tree(
+                        rows, tree, laws[children], SAMPLED, [1], [], rng, rule=rule, children=children
+                    ),
+                    lambda rows=judged[on_path]: softmax(rows),
+                    goal="-" if rule == "traversal" else "<= 3",
+                    number=5,
+                )
+            )
+    return figures
+
+
 def batching() -> list[Figure]:
     """Time 64 sequences verified one by one against all in one call."""
     figures = []
@@ -164,7 +223,7 @@ def batching() -> list[Figure]:
 
 def main() -> None:
     """Measure and print."""
-    show(drafting() + verifying() + batching())
+    show(drafting() + verifying() + verifying_trees() + batching())
 
 
 if __name__ == "__main__":

@@ -11,14 +11,13 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from spec.children import without
 from spec.choices import Children, Rule, check_rule
 from spec.distribution import Generator, Row, TokenCounts, argmax, best_id, check_row, penalise, sample_dense
 from spec.errors import SpecError, refuse
 from spec.params import SamplingParams
 from spec.traversal import traverse
 from spec.tree import ROOT, DraftTree
-from spec.verify import Scores, Verified, as_rows, check_law, drop, law_of, residual
+from spec.verify import Scores, Verified, as_rows, check_law, law_of
 
 Laws = Sequence[Row]
 """A law for each node; siblings may share one array."""
@@ -128,22 +127,43 @@ def _resample(
 def _try_siblings(
     r: Row, tree: DraftTree, siblings: Sequence[int], uniforms: Sequence[float], laws: Laws | None, *, is_distinct: bool
 ) -> tuple[int, Row]:
-    """Give the accepted sibling, or the root and what is left of the target's law `r`, which is overwritten."""
-    q: Row | None = None  # the law of a distinct sibling: without the ones before it
+    """Give the accepted sibling, or the root and what is left of the target's law `r`, which is overwritten.
+
+    What is left, and the law of a distinct sibling, are kept with their mass and divided by it once, at the end.
+    """
+    mass = 1.0
+    q: Row | None = None
+    q_mass = 1.0
     for child, u in zip(siblings, uniforms, strict=True):
         x = tree.tokens[child]
         if laws is None:
-            if u < r[x]:
+            kept = r[x]
+            if u < kept / mass:
                 return child, r
-            r = drop(r, x)
+            r[x] = 0.0
+            left = r.sum()
+            if left > 0:
+                mass = left
+            else:
+                r[x] = kept
             continue
         if q is None or not is_distinct:
             q = laws[child]
-        if u < r[x] / q[x]:
+        share = mass / q_mass  # r / mass is the target's law, and q / q_mass the draft's
+        if u < r[x] / (share * q[x]):
             return child, r
-        r = residual(r, q)
-        if is_distinct:
-            q = without(q, x)
+        rest = np.multiply(q, share)
+        np.subtract(r, rest, out=rest)
+        np.maximum(rest, 0.0, out=rest)
+        left = rest.sum()
+        if left > 0:
+            r, mass = rest, left
+        if is_distinct and child != siblings[-1]:
+            q = q.copy() if q is laws[child] else q
+            q[x] = 0.0
+            q_mass = q.sum()
+    if mass != 1:
+        r /= mass
     return ROOT, r
 
 

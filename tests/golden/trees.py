@@ -51,7 +51,11 @@ def shape_cases():
     for acceptance in ([0.2, 0.5], [0.1, 0.7, 0.3], [0.0, 0.6]):
         args = {"acceptance": acceptance, "nodes": 5, "depth": 3}
         yield {"kind": "sequoia", "args": args, "any_tree": True, "sum": trees.largest_sum(**args)}
-    for shape in BY_LAW:
+    narrow = [
+        {"kind": "dynamic", "nodes": 4, "top": 3, "depth": 3},
+        {"kind": "best_first", "nodes": 12, "min_prob": 0.2},
+    ]
+    for shape in [*BY_LAW, *narrow]:
         for _ in range(3):
             target, proposer = toy(dice)
             ctx = dice.ids(2, target["vocab"])

@@ -93,7 +93,7 @@ def one_tree_round(draw, vocab=None):
         )
     )
     fields, prompt, output = draw(params(vocab)), draw(ids(vocab, min_size=1)), draw(ids(vocab))
-    all_rows, tokens, parents, laws = [draw(rows(vocab))], [], [], {}
+    all_rows, tokens, parents, laws = [draw(rows(vocab))], [], [], []
     for _ in range(draw(st.integers(0, 7))):
         parent = draw(st.integers(-1, len(tokens) - 1))
         taken = {tokens[i] for i in range(len(tokens)) if parents[i] == parent} if children != "iid" else set()
@@ -104,7 +104,8 @@ def one_tree_round(draw, vocab=None):
         tokens.append(draw(st.sampled_from([*(token for token in free if law[token] > 0), *free])))
         parents.append(parent)
         weights = draw(st.lists(st.integers(0, 3), min_size=vocab, max_size=vocab))
-        laws.setdefault(parent, [weight + 1 for weight in weights])
+        laws.append([weight + 1 for weight in weights])
         all_rows.append(draw(rows(vocab)))
-    draft_probs = None if children == "top" else [ref.normalize(laws[parent]) for parent in parents]
+    first = [parents.index(parent) if children == "distinct" else node for node, parent in enumerate(parents)]
+    draft_probs = None if children == "top" else [ref.normalize(laws[node]) for node in first]
     return TreeCase(all_rows, tokens, parents, draft_probs, fields, prompt, output, rule, children)

@@ -20,6 +20,7 @@ from spec import (
     generate,
     generate_stream,
 )
+from spec.sequoia import nodes_that_pay
 from tests.spec.proposers import LawProposer, grown, law_of
 from tests.spec.targets import ReferenceTreeTarget, config_of, fake_target
 
@@ -250,3 +251,19 @@ def test_values_are_those_of_the_path_and_absent_where_nodes_were_drawn():
                 ctx.append(token)
             assert drafted.values[node] == pytest.approx(value, rel=1e-12)
     assert grown(Expansion((2, 2)), law, PROMPT, "distinct").values is None
+
+
+def test_equal_values_go_to_the_shallower_and_then_to_what_was_opened_first():
+    drafted = grown(BestFirst(5, 0.125), lambda _: np.array([0.5, 0.5, 0.0]), [])
+    assert (drafted.tree.tokens, drafted.tree.parents) == ([0, 1, 0, 1, 0], [-1, -1, 0, 0, 1])
+    drafted = grown(Dynamic(4, 2, 2), lambda _: np.array([0.5, 0.5, 0.0]), [])
+    assert (drafted.tree.tokens, drafted.tree.parents) == ([0, 1, 0, 1], [-1, -1, 0, 0])
+
+
+def test_nodes_pay_while_they_bring_more_than_they_cost():
+    """One token and what is accepted, over a pass with a row more than nodes and the layers of the proposer."""
+    sums, layers, pass_cost = [0.5, 0.75, 0.875], [1, 2, 2], [0.0, 1.0, 1.0, 1.0, 1.25]
+    assert nodes_that_pay(sums, layers, pass_cost, 0.0) == (2, 1.75)
+    assert nodes_that_pay(sums, layers, pass_cost, 0.5) == (1, 1.0)
+    with pytest.raises(SpecError, match="pass_cost"):
+        nodes_that_pay(sums, layers, pass_cost[:-1], 0.0)

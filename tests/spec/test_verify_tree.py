@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spec import DraftTree, Pcg32, SamplingParams, SpecError, verify_draft, verify_tree
+from spec import DraftTree, Pcg32, Round, SamplingParams, SpecError, verify_draft, verify_round, verify_tree
 from tests import reference as ref
 from tests import reference_trees as trees
 from tests.spec.strategies import one_round, one_tree_round
@@ -141,3 +141,56 @@ def test_penalties_count_the_path_and_nothing_else(rule):
     sampled = SamplingParams(temperature=0.001, frequency_penalty=1.0)
     verified = verify_tree(np.array([row] * 5), tree, None, sampled, [0], [], Pcg32(1), rule=rule)
     assert (verified.tokens, list(verified.path)) == ([1, 2, 3], [0, 2])
+
+
+def test_equal_siblings_are_refused_unless_they_were_drawn_apart():
+    tree, rows, law = DraftTree([1, 2, 1], [-1, -1, -1]), np.zeros((4, 4)), np.full(4, 0.25)
+    for children in ("top", "distinct"):
+        probs = None if children == "top" else [law] * 3
+        with pytest.raises(SpecError, match="tokens is 1"):
+            verify_tree(rows, tree, probs, SamplingParams(), [0], [], Pcg32(1), children=children)
+    verify_tree(rows, tree, [law] * 3, SamplingParams(), [0], [], Pcg32(1), children="iid")
+
+
+@pytest.mark.parametrize("temperature", [0, 1.0])
+def test_laws_are_checked_before_anything_is_drawn(temperature):
+    tree, rows, good = DraftTree([1, 2], [-1, -1]), np.zeros((3, 4)), [0.25] * 4
+    bad = {
+        "missing": None,
+        "a law too few": [good],
+        "another length": [good[:3]] * 2,
+        "negative": [[0.5, 0.75, -0.25, 0.0]] * 2,
+        "not finite": [[np.nan, 0.5, 0.25, 0.25]] * 2,
+        "infinite": [[np.inf, 0.5, 0.25, 0.25]] * 2,
+        "a sum of 1.002": [[0.252, 0.25, 0.25, 0.25]] * 2,
+        "nothing for the token": [[0.5, 0.5, 0.0, 0.0]] * 2,
+        "unequal": [good, [0.125, 0.375, 0.25, 0.25]],
+    }
+    params, rng = SamplingParams(temperature=temperature), Pcg32(1)
+    state = rng.state
+    for probs in bad.values():
+        with pytest.raises(SpecError, match="draft_probs"):
+            verify_tree(rows, tree, probs, params, [0], [], rng, children="distinct")
+    with pytest.raises(SpecError, match="draft_probs"):
+        verify_tree(rows, tree, [good] * 2, params, [0], [], rng)
+    assert rng.state == state
+
+
+def test_a_round_says_how_its_children_were_drawn():
+    """Once the first of two distinct siblings is gone, all that the draft had left was the second."""
+    rows = np.log([[0.1, 0.3, 0.6], [1, 1, 1], [1, 1, 1]])
+    law = [0.8, 0.1, 0.1]
+    found = set()
+    for seed in range(200):
+        rng, counted = Pcg32(seed), Pcg32(seed)
+        round_ = Round(
+            [0, 1], SamplingParams(), [0], [], rng, draft_probs=[law] * 2, parents=[-1, -1], children="distinct"
+        )
+        told = verify_round(rows, round_)
+        alone = verify_tree(
+            rows, round_.tree, [law] * 2, SamplingParams(), [0], [], counted, rule="resample", children="distinct"
+        )
+        assert (told.tokens, rng.state) == (alone.tokens, counted.state)
+        as_iid = verify_tree(rows, round_.tree, [law] * 2, SamplingParams(), [0], [], Pcg32(seed), children="iid")
+        found.add(as_iid.tokens == told.tokens)
+    assert found == {True, False}
