@@ -71,7 +71,7 @@ class Drafter:
         return self._num_tokens
 
     def append(self, tokens: Sequence[int]) -> None:
-        """Add tokens to the end of the context: about a microsecond each, and 100 to 500 bytes.
+        """Add tokens to the end of the context: up to some microseconds and some 250 bytes each.
 
         Raises SpecError, with nothing added, for an id that is no 32-bit integer.
         """
