@@ -1,8 +1,11 @@
 """The block manager: the one owner of the pool and of every block table."""
 
+from collections.abc import Callable, Iterable
+
 from actors.actor import Actor, Tap
 from actors.messages import Admit, Admitted, ForgetAll, Message, Reserve, Reserved, Settle, Settled
-from kvpool import KvPool, KvPoolError, Ledger, admit
+from actors.snapshot import Ownership, ownership
+from kvpool import KvPool, KvPoolError, Ledger, PoolStats, admit
 from scheduler import EngineConfig
 
 
@@ -37,17 +40,27 @@ class BlockManager(Actor):
                 answer = self._forget_all()
             case _:
                 return await super().handle(message)
-        self.audit(is_full=self.num_checks % self._config.audit_every == 0)
+        is_full = self.num_checks % self._config.audit_every == 0
+        self._audit(self.ledger.check if is_full else self.ledger.pool.check_conservation)
         return answer
 
-    def audit(self, *, is_full: bool) -> None:
-        """Check the conservation law, or all that can be checked. Raises KvPoolError with the numbers."""
+    def stats(self) -> PoolStats:
+        """Count the blocks by state, between two messages."""
+        return self.ledger.pool.stats()
+
+    def ownership(self, seqs: Iterable[int], max_blocks: int) -> Ownership:
+        """Tell who holds which block, between two messages."""
+        return ownership(self.ledger, seqs, max_blocks)
+
+    def check(self) -> None:
+        """Check all that can be checked, the prefix index too. Raises KvPoolError with the numbers."""
+        self._audit(self.ledger.check, self.ledger.pool.check_index)
+
+    def _audit(self, *checks: Callable[[], None]) -> None:
         self.num_checks += 1
         try:
-            if is_full:
-                self.ledger.check()
-            else:
-                self.ledger.pool.check_conservation()
+            for check in checks:
+                check()
         except KvPoolError:
             self.num_violations += 1
             raise

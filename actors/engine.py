@@ -1,7 +1,6 @@
 """The facade: submit requests, read streams, look at the numbers."""
 
 import asyncio
-import copy
 from types import TracebackType
 from typing import Self
 
@@ -13,7 +12,7 @@ from actors.mailbox import Envelope
 from actors.messages import Cancel, Message, Stop, Submit
 from actors.runner import ModelRunner, RunPass, in_thread
 from actors.scheduling import SchedulerActor
-from actors.snapshot import Snapshot, take_snapshot
+from actors.snapshot import Snapshot
 from actors.stats import EngineStats
 from actors.stream import OpenStreams, Stream
 from actors.supervisor import Supervisor
@@ -190,30 +189,34 @@ class Engine:
     @property
     def num_waiting(self) -> int:
         """Requests submitted and not running."""
-        return len(self._streams) - len(self._scheduler.core.running)
+        return len(self._streams) - self._scheduler.num_running
 
     def stats(self) -> EngineStats:
         """Give gauges and counters as they are now."""
-        core = self._scheduler.core
+        load = self._scheduler.load()
         return EngineStats(
-            num_running=len(core.running),
+            num_running=load.num_running,
             num_waiting=self.num_waiting,
-            num_paused=len(core.parked) + sum(s.is_paused for s in core.running.values()),
-            num_parked=len(core.parked),
+            num_paused=load.num_paused,
+            num_parked=load.num_parked,
             mailbox_depth=sum(len(a.mailbox) for a in (self._scheduler, self._blocks, self._runner)),
-            blocks=self._blocks.ledger.pool.stats(),
+            blocks=self._blocks.stats(),
             num_checks=self._blocks.num_checks,
             num_violations=self._blocks.num_violations,
-            counters=copy.deepcopy(self._scheduler.counters),
+            counters=load.counters,
         )
 
     def snapshot(self, max_sequences: int, max_blocks: int) -> Snapshot:
         """Describe the open sequences, and who holds each block; costs a look at every block described."""
-        return take_snapshot(self._scheduler.core, self._blocks.ledger, max_sequences, max_blocks)
+        owners, shared, num_blocks = self._blocks.ownership(self._scheduler.running_seqs(), max_blocks)
+        return Snapshot(*self._scheduler.views(num_blocks, max_sequences), owners, shared)
 
     def check(self) -> None:
-        """Check everything about the blocks, now. Raises KvPoolError with the numbers that do not add up."""
-        self._blocks.audit(is_full=True)
+        """Check everything about the blocks, now: counts, tables and the prefix index.
+
+        Raises KvPoolError with the numbers that do not add up.
+        """
+        self._blocks.check()
 
     def _check_loop(self) -> None:
         if _running_loop() is not self._loop:

@@ -1,6 +1,7 @@
 """The scheduler: the owner of every sequence's state and drafter, and the one who drives the steps."""
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Literal
 
@@ -32,7 +33,8 @@ from actors.messages import (
     Submit,
 )
 from actors.runner import ModelRunner
-from actors.stats import Counters
+from actors.snapshot import SequenceView, view
+from actors.stats import Counters, Load
 from actors.stream import OpenStreams
 from actors.suspects import Suspects
 from kvpool import blocks_for
@@ -94,6 +96,28 @@ class SchedulerActor(Actor):
         passed = await self._pass(plan)
         if passed is not None:
             await self._settle(*passed)
+
+    # what others may see of it, between two messages
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that are admitted and have not ended."""
+        return len(self.core.running)
+
+    def load(self) -> Load:
+        """Count what there is to do, with a copy of the counters."""
+        running, parked = self.core.running.values(), self.core.parked
+        num_paused = len(parked) + sum(sequence.is_paused for sequence in running)
+        return Load(len(running), num_paused, len(parked), copy.deepcopy(self.counters))
+
+    def running_seqs(self) -> list[int]:
+        """List who may hold blocks."""
+        return list(self.core.running)
+
+    def views(self, num_blocks: Mapping[int, int], most: int) -> tuple[list[SequenceView], int]:
+        """Describe at most so many of the sequences that have not ended, and tell how many there are."""
+        live = self.core.live()
+        return [view(sequence, num_blocks.get(sequence.seq, 0)) for sequence in live[:most]], len(live)
 
     # messages from clients
 

@@ -1,11 +1,13 @@
 """A look into the running engine: its sequences, and who holds which block."""
 
+from collections.abc import Iterable
 from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
 
 from kvpool import KvPoolError, Ledger
-from scheduler import Scheduler
+from scheduler import Sequence
 
 FREE = -1
 EVICTABLE = -2
@@ -41,36 +43,45 @@ class Snapshot(msgspec.Struct, frozen=True):
     shared: list[int]
 
 
-def take_snapshot(core: Scheduler, ledger: Ledger, max_sequences: int, max_blocks: int) -> Snapshot:
-    """Read scheduler and ledger between two messages; describe at most so many sequences and blocks."""
+class Ownership(NamedTuple):
+    """Who holds which of the first blocks, as in `Snapshot`, and how many each of the sequences asked for has."""
+
+    owners: list[int]
+    shared: list[int]
+    num_blocks: dict[int, int]
+
+
+def ownership(ledger: Ledger, seqs: Iterable[int], max_blocks: int) -> Ownership:
+    """Read the tables of running sequences between two messages; describe at most so many blocks."""
     pool = ledger.pool
     owners = [
         LEAVING if pool.ref_count(block) else EVICTABLE if pool.fill(block) else FREE
         for block in range(min(pool.num_blocks, max_blocks))
     ]
-    tables: dict[int, list[int]] = {}
-    for seq in sorted(core.running):
+    num_blocks: dict[int, int] = {}
+    held: set[int] = set()
+    for seq in sorted(seqs):
         with suppress(KvPoolError):  # the block manager has just been restarted, and the scheduler not yet
-            tables[seq] = ledger.table(seq)
-    for seq, table in tables.items():
-        for block in table:
-            if block < max_blocks:
+            table = ledger.table(seq)
+            num_blocks[seq] = len(table)
+            described = [block for block in table if block < max_blocks]
+            held.update(described)
+            for block in described:
                 owners[block] = seq
-    live = core.live()
-    sequences = [
-        SequenceView(
-            s.seq,
-            str(s.state),
-            s.is_paused,
-            s.prompt_len,
-            s.cached,
-            s.num_emitted,
-            len(tables.get(s.seq, ())),
-            s.num_drafted,
-            s.num_accepted,
-            s.num_preemptions,
-        )
-        for s in live[:max_sequences]
-    ]
-    held = {block for table in tables.values() for block in table if block < max_blocks}
-    return Snapshot(sequences, len(live), owners, [block for block in held if pool.ref_count(block) > 1])
+    return Ownership(owners, [block for block in held if pool.ref_count(block) > 1], num_blocks)
+
+
+def view(sequence: Sequence, num_blocks: int) -> SequenceView:
+    """Describe a sequence that holds so many blocks."""
+    return SequenceView(
+        sequence.seq,
+        str(sequence.state),
+        sequence.is_paused,
+        sequence.prompt_len,
+        sequence.cached,
+        sequence.num_emitted,
+        num_blocks,
+        sequence.num_drafted,
+        sequence.num_accepted,
+        sequence.num_preemptions,
+    )

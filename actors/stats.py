@@ -1,5 +1,7 @@
 """What the engine counts."""
 
+from typing import NamedTuple
+
 import msgspec
 
 from kvpool import PoolStats
@@ -63,6 +65,15 @@ class Counters(msgspec.Struct):
 
 def _at_least(rounds_by_count: list[int]) -> list[int]:
     return [sum(rounds_by_count[i:]) for i in range(1, len(rounds_by_count))]
+
+
+class Load(NamedTuple):
+    """The scheduler now: the sequences that run, that are paused, and of these the ones that were preempted."""
+
+    num_running: int
+    num_paused: int
+    num_parked: int
+    counters: Counters
 
 
 class EngineStats(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from kvpool.errors import KvPoolError, OutOfBlocks
 from kvpool.pool import KvPool, blocks_for
 from kvpool.prefix import Salt
-from kvpool.table import extend, shorten
+from kvpool.table import extend, release_all, shorten
 
 
 class _Sequence:
@@ -103,7 +103,7 @@ class Ledger:
     def release(self, seq: int) -> int:
         """Forget `seq` and give its blocks back; how many references that were, 0 for an id that holds nothing."""
         sequence = self._sequences.pop(seq, None)
-        return 0 if sequence is None else shorten(self.pool, sequence.table, 0)
+        return 0 if sequence is None else release_all(self.pool, sequence.table)
 
     def table(self, seq: int) -> list[int]:
         """Copy the block table of `seq`."""

@@ -186,3 +186,18 @@ def test_after_a_restart_there_is_room_for_as_many_as_before():
             assert [len(a.candidates) for a in running._scheduler._tap.of(Admit)[num_before:]] == [3]
 
     run(main())
+
+
+def test_a_check_of_everything_walks_the_prefix_index():
+    async def main():
+        async with engine() as running:
+            await read(running.submit(request([1, 2, 3] * 4)))
+            running.check()
+            index = running._blocks.ledger.pool._index
+            next(iter(index._roots.values())).children.clear()  # its blocks are known, and found by nobody
+            with pytest.raises(KvPoolError, match="prefix index"):
+                running.check()
+            assert running.stats().num_violations == 1
+            running._blocks.ledger.forget_all()
+
+    run(main())

@@ -316,9 +316,9 @@ MUTANTS = [
     ),
     mutant(
         "hand out the counters themselves",
-        ENGINE,
-        "copy.deepcopy(self._scheduler.counters)",
-        "self._scheduler.counters",
+        SCHEDULING,
+        "copy.deepcopy(self.counters)",
+        "self.counters",
         "actors/streams::numbers_read_earlier_do_not_change",
     ),
     mutant(

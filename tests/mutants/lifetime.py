@@ -1,11 +1,18 @@
 """Mistakes to plant in how an engine begins and ends, and in what a stream promises its one reader."""
 
-from tests.mutants.engine import ENGINE, RUNNER, SCHEDULING, STREAM, SUPERVISOR, mutant
+from tests.mutants.engine import BLOCKS, ENGINE, RUNNER, SCHEDULING, STREAM, SUPERVISOR, mutant
 
 CANCELLED = "actors/strikes::cancelled_tasks_end_the_engine_within_a_pass"
 OF_ITSELF = "actors/strikes::a_model_that_raises_what_is_otherwise_sent_is_computed_again"
 
 MUTANTS = [
+    mutant(
+        "check everything but the prefix index",
+        BLOCKS,
+        "self._audit(self.ledger.check, self.ledger.pool.check_index)",
+        "self._audit(self.ledger.check)",
+        "actors/crashes::a_check_of_everything_walks_the_prefix_index",
+    ),
     mutant(
         "take a cancel that was sent for a crash",
         SUPERVISOR,
