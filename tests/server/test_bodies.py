@@ -46,6 +46,8 @@ async def refusal(body, limits=LIMITS):
         ({**COMPLETION, "suffix": "x"}, "suffix", "unsupported_parameter"),
         ({**COMPLETION, "n": 2, "best_of": 3}, "best_of", "unsupported_parameter"),
         ({**COMPLETION, "guided_json": {"type": "object"}}, "guided_json", "unsupported_parameter"),
+        ({**COMPLETION, "length_penalty": True}, "length_penalty", "unsupported_parameter"),
+        ({**COMPLETION, "echo": 0}, "echo", "unsupported_parameter"),
         ({**COMPLETION, "use_beam_search": True}, "use_beam_search", "unsupported_parameter"),
         ({**COMPLETION, "max_tokens": 5, "min_tokens": 6}, "min_tokens", "invalid_value"),
         ({**COMPLETION, "min_tokens": 17}, "min_tokens", "invalid_value"),

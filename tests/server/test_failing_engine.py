@@ -30,12 +30,19 @@ class Failing(ToyModel):
 
 
 @contextlib.asynccontextmanager
-async def client_of(model, **config):
+async def client_and_service(model, **config):
     served = Served(model, ToyTokenizer(), "fake", None)
     async with Engine(served.model, EngineConfig(num_blocks=64, **config)) as engine:
-        app = build_app(Service(engine, served, ServerConfig()))
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
-            yield client
+        service = Service(engine, served, ServerConfig())
+        transport = httpx.ASGITransport(build_app(service))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            yield client, service
+
+
+@contextlib.asynccontextmanager
+async def client_of(model, **config):
+    async with client_and_service(model, **config) as (client, _):
+        yield client
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -71,3 +78,13 @@ async def test_a_restart_is_not_seen():
         assert answer.json()["choices"] == expected
         assert 'tl_engine_restarts_total{model_name="fake"} 1.0' in (await client.get("/metrics")).text
         assert (await client.get("/health")).status_code == 200
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_nothing_is_opened_while_the_server_closes(stream):
+    async with client_and_service(ToyModel(0, 1, 800.0)) as (client, service):
+        assert service.close() == 0
+        answer = await client.post("/v1/completions", json={"prompt": "ba", "stream": stream})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "shutting_down")
+        told = (await client.get("/metrics")).text
+        assert 'tl_engine_requests_submitted_total{model_name="fake"} 0.0' in told

@@ -89,6 +89,17 @@ async def test_async_client_that_stops_reading(plain):
     plain.wait_idle()
 
 
+def test_a_prompt_counts_once_however_many_choices_it_has(plain):
+    prompts = [f"prompt number {i}, longer than a block or two of it" for i in range(2)]
+    body = {"prompt": prompts, "max_tokens": 3}
+    plain.post(body)
+    usage = plain.post({**body, "n": 3}).json()["usage"]
+    one = plain.post(body).json()["usage"]
+    assert usage["prompt_tokens"] == one["prompt_tokens"]
+    cached = one["prompt_tokens_details"]["cached_tokens"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] == cached > 0
+
+
 def test_cached_tokens_and_acceptance(client):
     asked = {"model": "fake", "prompt": "a prompt of more than one block, asked twice", "max_tokens": 200, "seed": 5}
     first, second = (client.completions.create(**asked, temperature=0, n=1) for _ in range(2))

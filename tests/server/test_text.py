@@ -87,6 +87,10 @@ def test_of_two_that_end_together_the_longer():
     assert run([b"xab"], ["b", "ab"]) == (["x", ""], True)
 
 
+def test_of_two_in_one_token_the_one_that_is_complete_first():
+    assert run([b"xabcd"], ["abcd", "bc"]) == (["xa", ""], True)
+
+
 def test_nothing_stops_before_it_may():
     text = TextOfTokens(["ab"])
     assert text.push(b"ab a", may_stop=False) == "ab a"
