@@ -41,6 +41,15 @@ def read_all(connection):
     return bytes(data)
 
 
+def read_until(connection, end):
+    data = b""
+    while not data.endswith(end):
+        part = connection.recv(65536)
+        assert part, data
+        data += part
+    return data
+
+
 def is_running(server):
     return server.value("vllm:num_requests_running") > 0
 
@@ -176,9 +185,9 @@ def test_after_a_refused_body_the_connection_goes_on(server):
     connection = connect(server)
     data = request_bytes({"prompt": "x" * 30_000})
     connection.sendall(data[:25_000])
-    assert connection.recv(4096).startswith(b"HTTP/1.1 413")
+    assert read_until(connection, b"}}").startswith(b"HTTP/1.1 413")
     connection.sendall(data[25_000:] + GET)
-    assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+    assert read_until(connection, b"}").startswith(b"HTTP/1.1 200")
     connection.close()
 
 
