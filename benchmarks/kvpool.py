@@ -6,7 +6,7 @@ from functools import partial
 from itertools import count
 
 from benchmarks.harness import Figure, compare, show
-from kvpool import KvPool, Ledger, extend, release_all, rollback
+from kvpool import KvPool, Ledger, extend, rollback
 
 BLOCK_TOKENS = 16
 NUM_CALLS = 500
@@ -38,7 +38,7 @@ def grow_and_roll_back(pool: KvPool) -> None:
     for _ in range(NUM_CALLS):
         extend(pool, table, 12)
         rollback(pool, table, 200)
-    release_all(pool, table)
+    rollback(pool, table, 0)
 
 
 def index_and_evict(pool: KvPool, fresh: Iterator[int]) -> None:

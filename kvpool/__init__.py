@@ -5,7 +5,7 @@ from kvpool.errors import KvPoolError, OutOfBlocks
 from kvpool.ledger import Ledger
 from kvpool.pool import BlockCopy, KvPool, PoolStats, blocks_for
 from kvpool.prefix import Salt
-from kvpool.table import extend, release_all, rollback
+from kvpool.table import extend, rollback
 
 __all__ = [
     "BlockCopy",
@@ -20,6 +20,5 @@ __all__ = [
     "admit",
     "blocks_for",
     "extend",
-    "release_all",
     "rollback",
 ]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from kvpool.errors import KvPoolError, OutOfBlocks
 from kvpool.pool import KvPool, blocks_for
 from kvpool.prefix import Salt
-from kvpool.table import extend, release_all, shorten
+from kvpool.table import extend, rollback, shorten
 
 
 class _Sequence:
@@ -103,7 +103,7 @@ class Ledger:
     def release(self, seq: int) -> int:
         """Forget `seq` and give its blocks back; how many references that were, 0 for an id that holds nothing."""
         sequence = self._sequences.pop(seq, None)
-        return 0 if sequence is None else release_all(self.pool, sequence.table)
+        return 0 if sequence is None else rollback(self.pool, sequence.table, 0)
 
     def table(self, seq: int) -> list[int]:
         """Copy the block table of `seq`."""

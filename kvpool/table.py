@@ -1,4 +1,4 @@
-"""What a sequence does with its block table, a plain list of blocks: grow, roll back, give everything back.
+"""What a sequence does with its block table, a plain list of blocks: grow, and roll back, to nothing at the end.
 
 Position `p` of the sequence is in slot `p % block_tokens` of `table[p // block_tokens]`; every block is full but the
 last. All functions change everything they promise or, raising, nothing.
@@ -46,8 +46,9 @@ def rollback(pool: KvPool, table: list[int], keep: int) -> int:
     B 4, fills (4, 4, 2), keep 5:   |0123|4567|89..|  ->  |0123|4...|   1 block given back
 
     A last block that must be shortened and is immutable is traded for a private copy (`KvPool.take_copies`); the
-    other owner and the prefix index keep theirs. Raises KvPoolError for `keep` outside `[0, positions]` or a table
-    with an unknown, unowned or repeated block, OutOfBlocks where there is no block for the copy.
+    other owner and the prefix index keep theirs. The tail goes first: of what the prefix index keeps, a continuation is
+    then older, and evicted sooner, than the prefix it needs. Raises KvPoolError for `keep` outside `[0, positions]` or
+    a table with an unknown, unowned or repeated block, OutOfBlocks where there is no block for the copy.
     """
     pool.require_held(table)
     return shorten(pool, table, keep)
@@ -76,12 +77,3 @@ def shorten(pool: KvPool, table: list[int], keep: int) -> int:
     elif is_cut:
         pool.set_fill(table[-1], new_fill)
     return len(tail)
-
-
-def release_all(pool: KvPool, table: list[int]) -> int:
-    """Give every reference back and empty the table; how many they were.
-
-    The tail goes first: of what the prefix index keeps, a continuation is then older, and evicted sooner, than the
-    prefix it needs. Raises KvPoolError for a table with an unknown, unowned or repeated block.
-    """
-    return rollback(pool, table, 0)

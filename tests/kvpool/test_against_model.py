@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kvpool import KvPool, OutOfBlocks, blocks_for, extend, release_all, rollback
+from kvpool import KvPool, OutOfBlocks, blocks_for, extend, rollback
 
 TOKENS = st.lists(st.integers(0, 1), min_size=1, max_size=9)
 PICK = st.integers(0, 99)
@@ -204,7 +204,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     def give_back(self, table):
         blocks = list(table)
-        assert release_all(self.pool, table) == len(blocks)
+        assert rollback(self.pool, table, 0) == len(blocks)
         assert table == []
         for block in reversed(blocks):
             self.model.release(block)
@@ -267,7 +267,7 @@ class PoolMachine(RuleBasedStateMachine):
     def teardown(self):
         if hasattr(self, "pool"):
             for table, _, _ in self.sequences:
-                release_all(self.pool, table)
+                rollback(self.pool, table, 0)
             for block in self.pins:
                 self.pool.release(block)
             self.pool.forget_all()

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from kvpool import KvPool, KvPoolError, OutOfBlocks, extend, release_all
+from kvpool import KvPool, KvPoolError, OutOfBlocks, extend, rollback
 from kvpool.prefix import _Node
 
 A, B, C = [1, 2], [3, 4], [5, 6]
@@ -145,7 +145,7 @@ def test_a_match_never_covers_the_whole_prompt():
 def test_a_match_is_a_query():
     pool = KvPool(8, 2)
     table = chain(pool, A)
-    release_all(pool, table)
+    rollback(pool, table, 0)
     before = pool.stats()
     assert pool.match([*A, 0]) == pool.match([*A, 0]) != []
     assert pool.stats() == before == (8, 7, 1, 0)
@@ -197,7 +197,7 @@ def test_an_indexed_block_without_owner_is_matched_and_can_be_held_again():
     pool = KvPool(4, 2)
     table = chain(pool, A, B)
     blocks = list(table)
-    assert release_all(pool, table) == 2
+    assert rollback(pool, table, 0) == 2
     assert pool.stats() == (4, 2, 2, 0)
     assert pool.match([*A, *B, 0]) == blocks
     for block in blocks:
@@ -211,8 +211,8 @@ def test_eviction_is_the_last_resort_and_takes_the_oldest():
     pool = KvPool(4, 2)
     old, new = chain(pool, A), chain(pool, B)
     [old_block], [new_block] = old, new
-    release_all(pool, old)
-    release_all(pool, new)
+    rollback(pool, old, 0)
+    rollback(pool, new, 0)
     assert {pool.allocate(), pool.allocate()} == {2, 3}
     assert pool.match([*A, 0]) == [old_block]
     assert pool.allocate() == old_block
@@ -228,7 +228,7 @@ def test_use_makes_a_block_young_again():
     first, second = chain(pool, A), chain(pool, B)
     block = second[0]
     for table in (first[:], second[:]):
-        release_all(pool, table)
+        rollback(pool, table, 0)
     pool.retain(first[0])
     pool.release(first[0])
     assert pool.allocate() == block
@@ -238,7 +238,7 @@ def test_a_prefix_outlives_its_continuation():
     pool = KvPool(3, 2)
     table = chain(pool, A, B, C)
     first, second, third = table
-    release_all(pool, table)
+    rollback(pool, table, 0)
     assert [pool.allocate() for _ in range(3)] == [third, second, first]
 
 
@@ -261,7 +261,7 @@ def test_two_blocks_of_one_content_stand_in_for_each_other():
     mine, theirs = chain(pool, A, B), chain(pool, A)
     [first, second], [twin] = mine, theirs
     assert pool.match([*A, *B, 0]) == [first, second]
-    release_all(pool, [first])  # only the prefix: its twin keeps the continuation reachable
+    rollback(pool, [first], 0)  # only the prefix: its twin keeps the continuation reachable
     pool.allocate()
     assert pool.allocate() == first
     assert pool.match([*A, *B, 0]) == [twin, second]
@@ -274,7 +274,7 @@ def test_two_blocks_of_one_content_stand_in_for_each_other():
 def test_forget_all_leaves_owners_and_nothing_to_match():
     pool = KvPool(6, 2)
     held, gone = chain(pool, A, B), chain(pool, C, salt="red")
-    release_all(pool, gone)
+    rollback(pool, gone, 0)
     partial: list[int] = []
     extend(pool, partial, 1)
     pool.retain(partial[0])
@@ -284,7 +284,7 @@ def test_forget_all_leaves_owners_and_nothing_to_match():
     assert pool.match([*A, *B, 0]) == pool.match([*C, 0], "red") == []
     assert pool.stats() == (6, 2, 0, 4)
     check(pool, held, partial, copy)
-    release_all(pool, held)
+    rollback(pool, held, 0)
     assert pool.stats() == (6, 4, 0, 2)
 
 
@@ -299,7 +299,7 @@ def test_nothing_of_an_evicted_prefix_survives_without_the_collector():
         pool = KvPool(6, 2)
         for i in range(1000):
             table = chain(pool, [i, i], [i, 0], [i, 1], salt=str(i))
-            release_all(pool, table)
+            rollback(pool, table, 0)
         assert num_nodes() - before == 6 + 2  # two roots, each with three blocks
         chain(pool, A)
         pool.forget_all()
@@ -314,16 +314,16 @@ def test_cost_of_an_operation_does_not_grow_with_the_pool():
     def work(pool):
         table = chain(pool, A, B)
         pool.match([*A, *B, 0])
-        release_all(pool, table)
+        rollback(pool, table, 0)
         extend(pool, table, 3)
         pool.stats(), pool.check_conservation()
-        release_all(pool, table)
+        rollback(pool, table, 0)
 
     def count(num_blocks):
         pool = KvPool(num_blocks, 2)
         tables = [chain(pool, [7, i]) for i in range(num_blocks)]
         for table in tables[: num_blocks // 2]:
-            release_all(pool, table)
+            rollback(pool, table, 0)
         lines = 0
 
         def trace(frame, event, arg):
@@ -346,7 +346,7 @@ def fresh():
     """A pool with a held and indexed, a held and partial, an evictable and some free blocks, and its tables."""
     pool = KvPool(8, 2)
     indexed, evictable = chain(pool, A, B), chain(pool, C)
-    release_all(pool, evictable)
+    rollback(pool, evictable, 0)
     partial: list[int] = []
     extend(pool, partial, 3)
     return pool, [indexed, partial]

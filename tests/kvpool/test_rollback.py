@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from kvpool import BlockCopy, KvPool, KvPoolError, OutOfBlocks, blocks_for, extend, release_all, rollback
+from kvpool import BlockCopy, KvPool, KvPoolError, OutOfBlocks, blocks_for, extend, rollback
 
 
 def snapshot(pool, *tables):
@@ -61,7 +61,7 @@ def test_rollback_drops_one_reference_only():
     assert [pool.ref_count(block) for block in theirs] == [2, 2, 1]
     assert pool.take_copies() == []
     pool.check([mine, theirs])
-    assert release_all(pool, theirs) == 3
+    assert rollback(pool, theirs, 0) == 3
     assert pool.stats().held == 2
 
 
@@ -285,7 +285,7 @@ def test_copies_carried_out_late_and_in_order_read_what_was_there():
     theirs = fork(pool, mine)
     wanted = [memory[block][:fill] for block, fill in zip(mine, (4, 1), strict=True)]
     rollback(pool, mine, 5)
-    release_all(pool, theirs)  # the source has no owner any more,
+    rollback(pool, theirs, 0)  # the source has no owner any more,
     other = table_of(pool, 4)  # and is another's before the copy is made
     assert other == [source]
     third = fork(pool, mine)
@@ -297,16 +297,16 @@ def test_copies_carried_out_late_and_in_order_read_what_was_there():
     pool.check([mine, other, third])
 
 
-def test_release_all_gives_every_reference_back_once():
+def test_rolling_back_to_nothing_gives_every_reference_back_once():
     pool = KvPool(8, 4)
     mine = table_of(pool, 10)
     theirs = fork(pool, mine)
-    assert release_all(pool, mine) == 3
+    assert rollback(pool, mine, 0) == 3
     assert mine == []
-    assert release_all(pool, mine) == 0
+    assert rollback(pool, mine, 0) == 0
     pool.check([theirs])
     with pytest.raises(KvPoolError):
-        release_all(pool, [*theirs, 7])
+        rollback(pool, [*theirs, 7], 0)
     pool.check([theirs])
 
 
@@ -338,7 +338,7 @@ def test_blocks_conserved_across_rollbacks():
         if kept < end and rng.random() < 0.98:
             running.append((table, kept, end))
         else:
-            release_all(pool, table)
+            rollback(pool, table, 0)
         pool.check([other for other, _, _ in running])
     assert pool.stats() == (64, 64, 0, 0)
     assert num_rejected > 1000

@@ -200,4 +200,52 @@ MUTANTS = [
         "            self.release(seq)\n",
         "            self.cached(seq)\n",
     ),
+    mutant(
+        "keep more than there was room for",
+        LEDGER,
+        "        if length > sequence.reserved:\n",
+        "        if False:\n",
+    ),
+    mutant(
+        "leave an empty block at the end of a table",
+        LEDGER,
+        "        if not table or not 0 < fill <= self.pool.block_tokens or end == sequence.reserved:\n",
+        "        if not table or not 0 <= fill <= self.pool.block_tokens or end == sequence.reserved:\n",
+    ),
+    mutant(
+        "forget a content whose twin is still there",
+        PREFIX,
+        "        if node.blocks:\n            return []\n",
+        "",
+    ),
+    mutant(
+        "leave a root behind when its last child has gone",
+        PREFIX,
+        "        if above.parent is None and not above.children:\n",
+        "        if False:\n",
+    ),
+    mutant(
+        "overlook a table that does not fit its length",
+        LEDGER,
+        "            if not table or not 0 < fill(table[-1]) == reserved - size * (len(table) - 1):\n",
+        "            if not table:\n",
+    ),
+    mutant(
+        "overlook blocks before the last that are not full",
+        POOL,
+        "        if filled != self.block_tokens * (len(listed) - len(last)):\n",
+        "        if False:\n",
+    ),
+    mutant(
+        "overlook a block that is free twice",
+        POOL,
+        "        if len(set(idle)) != len(idle):\n",
+        "        if False:\n",
+    ),
+    mutant(
+        "admit an id that is held already",
+        LEDGER,
+        "        if seq in self._sequences:\n            raise",
+        "        if False:\n            raise",
+    ),
 ]

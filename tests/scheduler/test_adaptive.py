@@ -117,6 +117,15 @@ def test_what_lies_behind_a_mistake_teaches_nothing():
     assert own.later(2) < 0.02
 
 
+def test_what_was_true_long_ago_is_forgotten():
+    own = Acceptance()
+    for _ in range(1000):
+        own.learn(Proposal.chain([1]), 2, [1])
+    for _ in range(100):
+        own.learn(Proposal.chain([1]), 2, [9])
+    assert own.first(2) < 0.05
+
+
 def test_a_proposer_is_taken_at_its_word_until_it_is_known_better():
     """It says 0.9 of what comes true half of the time, and 0.3 of what always does where the other does not."""
     draft = Proposal([1, 2, 3], [-1, -1, 0], [0.9, 0.3, 0.45], 3)

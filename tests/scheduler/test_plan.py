@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from kvpool import blocks_for
 from scheduler import State, core
 from spec import BestFirst, Drafter, SpecConfig, propose
 from tests.scheduler.rig import CYCLE, GREEDY, SAMPLED, Rig, lookup
@@ -83,6 +84,15 @@ def test_room_in_the_last_block_is_used_before_a_new_one_is_asked_for(fed):
     assert (plan.num_tokens if plan else 0) == free_places
     for block in blockers:
         rig.ledger.pool.release(block)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 16])
+def test_what_a_pass_adds_in_blocks_is_counted_from_edge_to_edge(size):
+    sequence = Rig().submit()
+    for sequence.cached in range(2 * size + 1):
+        for num_tokens in range(2 * size + 2):
+            grown = blocks_for(sequence.cached + num_tokens, size) - blocks_for(sequence.cached, size)
+            assert sequence.num_new_blocks(num_tokens, size) == grown
 
 
 def test_prefill_is_served_in_rank_and_a_late_one_gets_what_is_left():
