@@ -218,17 +218,36 @@ def _best_first(x: Row, alive: NDArray[np.intp], num_best: int) -> NDArray[np.in
 
 def sample_dense(p: Row, u: float) -> int:
     """Give the smallest id with `u < running sum`; the largest id with mass where rounding leaves none."""
-    return _where(np.cumsum(p), p, u)
+    first, end, before = 0, len(p), 0.0
+    if len(p) > _WIDE:  # a running sum is slow and a sum is not: those of blocks say which block to run through
+        num_blocks = len(p) // _BLOCK
+        of_blocks = np.cumsum(p[: num_blocks * _BLOCK].reshape(num_blocks, _BLOCK).sum(axis=1))
+        block = _first_above(of_blocks, u)
+        first = block * _BLOCK
+        end = first + _BLOCK if block < num_blocks else len(p)
+        before = of_blocks[block - 1] if block else 0.0
+    token = first + _first_above(before + np.cumsum(p[first:end]), u)
+    return token if token < end else _last_with_mass(p[:end])
+
+
+_WIDE = 4096
+_BLOCK = 512
 
 
 def sample_each(laws: Row, uniforms: Sequence[float]) -> list[int]:
     """Sample from laws `[n, V]`, each with a uniform of its own."""
-    return [_where(*of_law) for of_law in zip(np.cumsum(laws, axis=1), laws, uniforms, strict=True)]
+    if laws.shape[1] > _WIDE:
+        return [sample_dense(p, u) for p, u in zip(laws, uniforms, strict=True)]
+    tokens = [_first_above(*of_law) for of_law in zip(np.cumsum(laws, axis=1), uniforms, strict=True)]
+    return [token if token < len(p) else _last_with_mass(p) for token, p in zip(tokens, laws, strict=True)]
 
 
-def _where(running_sum: Row, p: Row, u: float) -> int:
-    token = int(running_sum.searchsorted(u, side="right"))
-    return token if token < len(p) else int(np.flatnonzero(p)[-1])
+def _first_above(running_sum: Row, u: float) -> int:
+    return int(running_sum.searchsorted(u, side="right"))
+
+
+def _last_with_mass(p: Row) -> int:
+    return int(np.flatnonzero(p)[-1])
 
 
 def sample(row: ArrayLike, params: SamplingParams, prompt: Sequence[int], output: Sequence[int], rng: Generator) -> int:

@@ -280,6 +280,11 @@ MUTANTS = [
             ),
             "cut top-p before top-k's mass is renormalised": ("total = p[alive].sum()", "total = 1.0"),
             "sample the id whose running sum equals the uniform": ('side="right"', 'side="left"'),
+            "forget the mass before a block": ("of_blocks[block - 1] if block else 0.0", "0.0"),
+            "leave out what lies behind the last whole block": (
+                "end = first + _BLOCK if block < num_blocks else len(p)",
+                "end = min(first + _BLOCK, num_blocks * _BLOCK)",
+            ),
             "fall back to an id without mass": ("int(np.flatnonzero(p)[-1])", "len(p) - 1"),
         },
     ),

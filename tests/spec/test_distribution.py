@@ -17,6 +17,7 @@ from spec import (
     sample_dense,
     stream,
 )
+from spec.distribution import sample_each
 from tests import reference as ref
 from tests.spec.strategies import one_round
 from tests.spec.targets import params_of
@@ -159,3 +160,27 @@ def test_a_penalty_past_the_largest_number_still_gives_a_distribution(penalty, t
     p = dense_distribution([30.0, -30.0, 25.0, 1.0], params, [0, 1, 2], [])
     assert p.sum() == pytest.approx(1.0)
     assert p.argmax() == (0 if penalty < 1 else 3)
+
+
+@pytest.mark.parametrize("vocab", [4096, 4097, 4608, 5000, 8192])
+def test_a_wide_law_is_sampled_as_a_narrow_one(vocab):
+    """By dyadic masses, whose sums are exact: at every border of an interval, and on both sides of it."""
+    dice = np.random.default_rng(vocab)
+    p = np.zeros(vocab)
+    ids = np.sort(dice.choice(vocab - 3, 64, replace=False))
+    p[ids] = 1 / 64
+    for i, token in enumerate(ids):
+        for u in (i / 64, (i + 0.5) / 64, (i + 1) / 64 - 2**-32):
+            assert sample_dense(p, u) == token
+            assert sample_each(np.stack([p, p[::-1]]), [u, u])[0] == token
+    p *= 1 - 2**-20  # rounding, or a law that was summed otherwise, leaves nothing for the last uniforms
+    assert sample_dense(p, 1 - 2**-32) == ids[-1]
+    assert sample_each(p[None], [1 - 2**-32]) == [ids[-1]]
+
+
+def test_a_wide_law_is_sampled_as_the_reference_samples():
+    dice = np.random.default_rng(3)
+    p = dice.random(5000) ** 8
+    p /= p.sum()
+    for u in dice.random(200):
+        assert sample_dense(p, u) == ref.sample_dense(p.tolist(), u)
