@@ -134,6 +134,7 @@ def _try_siblings(
     mass = 1.0
     q: Row | None = None
     q_mass = 1.0
+    spare: Row | None = None
     for child, u in zip(siblings, uniforms, strict=True):
         x = tree.tokens[child]
         if laws is None:
@@ -152,12 +153,13 @@ def _try_siblings(
         share = mass / q_mass  # r / mass is the target's law, and q / q_mass the draft's
         if u < r[x] / (share * q[x]):
             return child, r
-        rest = np.multiply(q, share)
-        np.subtract(r, rest, out=rest)
-        np.maximum(rest, 0.0, out=rest)
-        left = rest.sum()
+        if spare is None:
+            spare = np.empty_like(r)
+        np.subtract(r, q if share == 1 else np.multiply(q, share, out=spare), out=spare)
+        np.maximum(spare, 0.0, out=spare)
+        left = spare.sum()
         if left > 0:
-            r, mass = rest, left
+            r, spare, mass = spare, r, left
         if is_distinct and child != siblings[-1]:
             q = q.copy() if q is laws[child] else q
             q[x] = 0.0

@@ -30,7 +30,7 @@ MUTANTS = [
                 "            left",
             ),
             "judge every sibling against the whole law": (
-                "            r, mass = rest, left\n",
+                "            r, spare, mass = spare, r, left\n",
                 "            pass\n",
             ),
             "leave a drawn sibling in the law of the next": (
