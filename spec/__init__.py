@@ -16,6 +16,7 @@ from spec.layout import max_nodes
 from spec.loop import Generated, SpecStats, generate, generate_stream
 from spec.params import SamplingParams
 from spec.rng import Pcg32, draft_stream, stream
+from spec.sequoia import Paying, nodes_that_pay, sequoia_nodes
 from spec.shapes import BestFirst, Chain, Dynamic, Expansion, Sequoia, Shape, Static
 from spec.target import BoundedTarget, Proposer, Target, TreeTarget
 from spec.tree import MAX_NODES, NO_DRAFT, Compaction, DraftTree, compaction
@@ -41,6 +42,7 @@ __all__ = [
     "FinishedRequests",
     "Generated",
     "Growth",
+    "Paying",
     "Pcg32",
     "Proposer",
     "Round",
@@ -67,11 +69,13 @@ __all__ = [
     "grow",
     "max_nodes",
     "ngram_draft",
+    "nodes_that_pay",
     "prompt_lookup",
     "propose",
     "residual",
     "sample",
     "sample_dense",
+    "sequoia_nodes",
     "speculative_step",
     "stream",
     "verify_batch",
