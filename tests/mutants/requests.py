@@ -77,4 +77,11 @@ MUTANTS = [
         '        if self.speculative is ...:\n            raise refuse("speculative"',
         NO_ENGINE,
     ),
+    mutant(
+        "count cached tokens once for each choice",
+        "server/replies.py",
+        "for stream in streams[::per_prompt])",
+        "for stream in streams)",
+        "server/metrics::cached_tokens_are_a_prompts_whatever_its_choices",
+    ),
 ]

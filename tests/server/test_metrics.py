@@ -101,3 +101,18 @@ def test_dashboard_asks_for_metrics_that_exist(plain):
     asked = set(re.findall(r"\b(?:vllm:|tl_)\w+", DASHBOARD.read_text()))
     assert len(asked) > 15
     assert asked <= known
+
+
+def test_cached_tokens_are_a_prompts_whatever_its_choices(plain):
+    prompts = ["what was sent before is found in the cache", "and so is this one, which is longer than the other"]
+
+    def cached(prompt, n):
+        answer = plain.post({"prompt": prompt, "n": n, "max_tokens": 2, "temperature": 1}).json()
+        return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    for prompt in prompts:
+        cached(prompt, 1)
+    alone = [cached(prompt, 1) for prompt in prompts]
+    assert min(alone) > 0
+    assert [cached(prompt, 3) for prompt in prompts] == alone
+    assert cached(prompts, 3) == sum(alone)
