@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from actors import EngineFailed
-from actors.messages import Admit, Reserve, Settle, Step
+from actors.messages import Admit, Reserve, Reserved, Settle, Step
 from kvpool import KvPoolError
 from tests.actors.harness import (
     PASS_S,
@@ -199,5 +199,14 @@ def test_a_check_of_everything_walks_the_prefix_index():
                 running.check()
             assert running.stats().num_violations == 1
             running._blocks.ledger.forget_all()
+
+    run(main())
+
+
+def test_an_answer_of_another_kind_than_was_asked_for_is_an_error():
+    async def main():
+        async with engine() as running:
+            with pytest.raises(TypeError, match="blocks answered Settled, not Reserved"):
+                await running._scheduler.ask(running._blocks, Settle([], []), Reserved)
 
     run(main())

@@ -8,7 +8,7 @@ import pytest
 
 from actors import Stream
 from actors.mailbox import Envelope
-from actors.messages import Message
+from actors.messages import Cancel, Message
 from scheduler import Request, Sequence
 from spec import Drafter, SamplingParams
 from tests.actors.harness import assert_all_back, engine, lookup, prompts, read, request, run
@@ -82,6 +82,23 @@ def test_of_what_has_ended_nothing_is_alive(life, num, no_collector):
             after = alive()
             assert after == before
             assert (after["Sequence"], after["Stream"], after["Drafter"]) == (0, 0, 0)
+            assert_all_back(running)
+
+    run(main())
+
+
+def test_nothing_is_remembered_of_cancels_that_came_too_late():
+    """Of a request that ended as its client left."""
+
+    async def main():
+        async with engine(tap=lambda *_message: None) as running:
+            for i in range(20):
+                stream = running.submit(request(seed=i, max_tokens=3))
+                await asyncio.sleep(0)
+                running._send(Cancel(stream.seq))
+                running._send(Cancel(stream.seq))
+                await read(stream)
+            assert running._scheduler._cancelled_unseen == set()
             assert_all_back(running)
 
     run(main())

@@ -151,3 +151,18 @@ def test_neighbours_of_one_who_leaves_see_nothing_of_it(way):
             await gone
 
     run(main())
+
+
+def test_what_was_there_and_not_read_does_not_follow_either():
+    async def main():
+        async with engine() as running:
+            stream = running.submit(LONG)
+            await until(lambda: stream.num_unread > 3)
+            tokens = aiter(stream)
+            await anext(tokens)
+            stream.leave()
+            assert stream.num_unread == 0
+            assert [token async for token in tokens] == []
+            assert stream.finish_reason == "cancelled"
+
+    run(main())
