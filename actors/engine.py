@@ -206,10 +206,10 @@ class Engine:
             counters=load.counters,
         )
 
-    def snapshot(self, max_sequences: int, max_blocks: int) -> Snapshot:
-        """Describe the open sequences, and who holds each block; costs a look at every block described."""
+    def snapshot(self, max_sequences: int, max_blocks: int, first_sequence: int = 0) -> Snapshot:
+        """Describe open sequences from one on, and who holds each block; costs a look at every block described."""
         owners, shared, num_blocks = self._blocks.ownership(self._scheduler.running_seqs(), max_blocks)
-        return Snapshot(*self._scheduler.views(num_blocks, max_sequences), owners, shared)
+        return Snapshot(*self._scheduler.views(num_blocks, max_sequences, first_sequence), owners, shared)
 
     def check(self) -> None:
         """Check everything about the blocks, now: counts, tables and the prefix index.

@@ -114,10 +114,11 @@ class SchedulerActor(Actor):
         """List who may hold blocks."""
         return list(self.core.running)
 
-    def views(self, num_blocks: Mapping[int, int], most: int) -> tuple[list[SequenceView], int]:
-        """Describe at most so many of the sequences that have not ended, and tell how many there are."""
+    def views(self, num_blocks: Mapping[int, int], most: int, first: int) -> tuple[list[SequenceView], int]:
+        """Describe at most so many of the sequences that have not ended, from one on, and tell how many there are."""
         live = self.core.live()
-        return [view(sequence, num_blocks.get(sequence.seq, 0)) for sequence in live[:most]], len(live)
+        shown = live[first : first + most]
+        return [view(sequence, num_blocks.get(sequence.seq, 0)) for sequence in shown], len(live)
 
     # messages from clients
 

@@ -49,6 +49,7 @@ class Generation(Response):
         self.choices = [Choice(i) for i in range(len(job.requests))]
         self.status = LEFT
         self._timers: list[Timer] = []
+        self._began_s = anyio.current_time()
         self._extra_headers = {"x-request-id": job.id}
         self._replies = replies
         self._engine = engine
@@ -86,6 +87,22 @@ class Generation(Response):
             for timer in self._timers:
                 timer.give_up()
             self._desk.closed(self)
+
+    @property
+    def account(self) -> str:
+        """Id, status, tokens and times, in a line, and nothing of the text."""
+        streams = self.streams
+        num_prompt = sum(len(request.prompt) for request in self.job.requests[: len(streams)])
+        num_cached = sum(stream.num_cached_tokens or 0 for stream in streams)
+        num_emitted = sum(stream.num_emitted for stream in streams)
+        reasons = ",".join(stream.finish_reason or "left" for stream in streams) or "none"
+        first_s = [timer.ttft_s for timer in self._timers if timer.ttft_s is not None]
+        ttft = f"{1000 * min(first_s):.1f} ms" if first_s else "none"
+        return (
+            f"{self.job.id} status {self.status}, {num_prompt} tokens of prompt ({num_cached} cached), "
+            f"{num_emitted} emitted, finished {reasons}; first token {ttft}, "
+            f"all {1000 * (anyio.current_time() - self._began_s):.1f} ms"
+        )
 
     def let_go(self) -> None:
         """Cancel what is still running; at once, and without waiting for it."""

@@ -24,8 +24,7 @@ class Live:
         self._model_name = model_name
         self._samples: deque[dict[str, float]] = deque(maxlen=MINUTE_S + 1)
         self._departures: deque[dict[str, Any]] = deque(maxlen=30)
-        self._state: dict[str, Any] = {}
-        self._taken_s = -1.0
+        self._states: dict[int, tuple[float, dict[str, Any]]] = {}
 
     async def sample(self) -> None:
         """Take a sample every second, for ever."""
@@ -36,6 +35,7 @@ class Live:
                 {
                     "time_s": anyio.current_time(),
                     "tokens": counters.num_emitted_tokens,
+                    "passes": counters.num_steps,
                     "drafted": counters.num_drafted,
                     "accepted": counters.num_accepted,
                     "cancelled": counters.num_cancelled,
@@ -55,15 +55,16 @@ class Live:
             {"id": generation.job.id, "unix_s": time.time(), "where": where, "num_tokens": num_tokens}
         )
 
-    def state(self, open_generations: Collection[Generation]) -> dict[str, Any]:
-        """Give everything the page draws."""
+    def state(self, open_generations: Collection[Generation], first_sequence: int) -> dict[str, Any]:
+        """Give everything the page draws: of the sequences a page, from `first_sequence` on."""
         now = anyio.current_time()
-        if now - self._taken_s >= _FRESH_S:
-            self._state, self._taken_s = self._look(open_generations), now
-        return self._state
+        self._states = {at: known for at, known in self._states.items() if now - known[0] < _FRESH_S}
+        if first_sequence not in self._states:
+            self._states[first_sequence] = now, self._look(open_generations, first_sequence)
+        return self._states[first_sequence][1]
 
-    def _look(self, open_generations: Collection[Generation]) -> dict[str, Any]:
-        stats, snapshot = self._engine.stats(), self._engine.snapshot(_MAX_SEQUENCES, _MAX_BLOCKS)
+    def _look(self, open_generations: Collection[Generation], first_sequence: int) -> dict[str, Any]:
+        stats, snapshot = self._engine.stats(), self._engine.snapshot(_MAX_SEQUENCES, _MAX_BLOCKS, first_sequence)
         names = {stream.seq: stream.id for generation in open_generations for stream in generation.streams}
         return {
             "model": self._model_name,
@@ -73,6 +74,8 @@ class Live:
             "speculative": self._engine.config.speculative,
             "sequences": snapshot.sequences,
             "num_sequences": snapshot.num_sequences,
+            "first_sequence": first_sequence,
+            "page_sequences": _MAX_SEQUENCES,
             "names": {view.seq: names.get(view.seq, "") for view in snapshot.sequences},
             "owners": snapshot.owners,
             "shared": snapshot.shared,

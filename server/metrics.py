@@ -52,6 +52,11 @@ class Timer:
         self._last_s = self._start_s
         self._is_over = False
 
+    @property
+    def ttft_s(self) -> float | None:
+        """Seconds to the first token, None while there is none."""
+        return None if self._first_s is None else self._first_s - self._start_s
+
     def tick(self) -> None:
         """Observe a delivery, of one token or a round of several."""
         now = anyio.current_time()

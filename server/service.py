@@ -1,5 +1,6 @@
 """One model behind HTTP: the endpoints."""
 
+import logging
 import time
 from pathlib import Path
 
@@ -20,6 +21,9 @@ from server.model import Served
 from server.openapi import openapi
 from server.replies import Replies
 
+_log = logging.getLogger("outrider.server")
+
+_MOST_DIGITS = 10
 _PAGE = Path(__file__).with_name("page.html")
 
 
@@ -58,6 +62,7 @@ class Service:
             job = await (self._reader.chat(data, salt) if is_chat else self._reader.completion(data, salt))
         except ApiError as error:
             self._count(is_chat, error.status)
+            _log.info("refused with status %d, code %s", error.status, error.body["error"]["code"])
             raise
         replies = Replies(job, self._model_name, self._tokenizer)
         return Generation(job, replies, self._engine, self, self.measures.latencies, self.config)
@@ -72,6 +77,7 @@ class Service:
         """Take note of one that has ended or was left."""
         self._open.discard(generation)
         self._count(generation.job.is_chat, generation.status)
+        _log.info("%s", generation.account)
         if generation.status == LEFT:
             self._live.left(generation)
 
@@ -126,9 +132,12 @@ class Service:
         return Response(self.measures.render(), headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def live(self, request: Request) -> Response:
-        """`GET /live`: what the page draws."""
+        """`GET /live`: what the page draws; `?first=N` has the sequences from there on."""
         self._keys.salt(request)
-        return json_response(self._live.state(self._open))
+        first = request.query_params.get("first", "0")
+        if not (first.isascii() and first.isdecimal() and len(first) < _MOST_DIGITS):
+            raise ApiError(400, f"first is {first!r}: an integer >= 0", "first")
+        return json_response(self._live.state(self._open, int(first)))
 
     async def page(self, _: Request) -> Response:
         """`GET /`: the live page."""

@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,66 @@ def test_an_answer_is_streamed_and_stopped(server, page):
     page.wait(f"{TEXT_OF.format('told')}.includes('max_tokens')")
 
 
+def at_width(page, width):
+    page.send("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500)
+
+
+def test_a_narrow_page_shows_everything(server, page):
+    clients = [Client(server, {**BUSY, "stream": True}) for _ in range(3)]
+    at_width(page, 400)
+    page.wait("document.querySelectorAll('#sequences tr').length === 3")
+    page.wait("document.querySelector('#sequences td:nth-child(2)').textContent === 'decode'")
+    keep(page, "narrow")
+    assert page.evaluate("document.documentElement.scrollWidth") == 400
+    cut = "[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > 401).length"
+    assert page.evaluate(cut) == 0
+    labels = "[...document.querySelectorAll('#sequences tr:first-child td')].map(c => c.dataset.label || '').join()"
+    assert page.evaluate(labels) == ",,prompt,cached,emitted,blocks,accepted,preempted"
+    seen = "[...document.querySelectorAll('#sequences td')].every(c => c.getBoundingClientRect().width > 10)"
+    assert page.evaluate(seen)
+    at_width(page, 1280)
+    for client in clients:
+        client.close()
+    server.wait_idle()
+
+
+def test_all_sequences_can_be_reached(server, page):
+    state = server.http.get("/live").json()
+    assert (state["first_sequence"], state["page_sequences"]) == (0, 200)
+    body = {**BUSY, "stream": True, "n": 1}
+    clients = [Client(server, body) for _ in range(205)]
+    wait_until(lambda: server.http.get("/live").json()["num_sequences"] == 205)
+    time.sleep(0.25)  # what others have just been shown is shown again
+    pages = [server.http.get(f"/live?first={first}").json()["sequences"] for first in (0, 200, 400)]
+    assert [len(sequences) for sequences in pages] == [200, 5, 0]
+    assert server.http.get("/live?first=-1").status_code == 400
+    page.wait("!document.getElementById('pages').hidden")
+    page.evaluate("document.getElementById('after').click()")
+    page.wait("document.querySelectorAll('#sequences tr').length === 5")
+    assert page.evaluate(TEXT_OF.format("which")) == "201 to 205 of 205"
+    page.evaluate("document.getElementById('before').click()")
+    page.wait("document.querySelectorAll('#sequences tr').length === 200")
+    page.evaluate("document.getElementById('after').click()")
+    page.wait("document.querySelectorAll('#sequences tr').length === 5")
+    for client in clients:
+        client.close()
+    server.wait_idle()
+    page.wait("document.getElementById('pages').hidden")  # it has gone back to where there is something
+
+
+def test_axes_have_round_numbers(page):
+    for most, wanted in ((967, 250), (100, 25), (1, 0.25), (1.7, 0.5), (8, 2), (5001, 2000), (12, 5)):
+        assert page.evaluate(f"step({most})") == wanted
+    tops = page.evaluate("[...document.querySelectorAll('canvas[data-top]')].map(c => Number(c.dataset.top))")
+    assert len(tops) == 3
+
+
+def test_what_is_about_to_come_back_has_a_colour_of_its_own(page):
+    hues = page.evaluate("Array.from({length: 2000}, (_, seq) => Number(hue(seq).match(/hsl\\(([\\d.]+)/)[1]))")
+    assert min(hues) >= 30
+    assert max(hues) <= 330
+
+
 def test_light_and_dark(page):
     seen = {}
     for scheme in ("light", "dark"):
@@ -114,3 +175,17 @@ def test_the_page_has_nothing_to_complain_of(page):
     assert len(refused) == len(page.complaints) == 1
     outside = "performance.getEntriesByType('resource').filter((e) => !e.name.startsWith(location.origin)).length"
     assert page.evaluate(outside) == 0
+
+
+def test_the_page_says_when_the_server_is_gone():
+    if chrome.BINARY is None:
+        pytest.skip("chromium is not installed")
+    opened = chrome.Chrome()
+    with serving() as server:
+        opened.send("Page.navigate", url=server.url)
+        opened.wait("document.readyState === 'complete' && document.getElementById('status').className === 'soft'")
+        opened.wait("document.getElementById('status').textContent.startsWith('as of')")
+        assert not opened.evaluate("document.getElementById('gone').getBoundingClientRect().width")
+    opened.wait("document.getElementById('gone').getBoundingClientRect().width > 0")
+    assert opened.evaluate(TEXT_OF.format("gone")).startswith("The server does not answer. What is shown is as of ")
+    opened.close()
