@@ -40,7 +40,9 @@ _REQUESTS = 100
 @click.option("--trace", type=click.Path(exists=True, dir_okay=False), help="Whose times requests are sent at.")
 @click.option("--format", "layout", metavar="NAME", help="What the trace is.", show_default="guessed")
 @click.option("--speedup", type=POSITIVE, default=1.0, show_default=True, help="How much faster than the trace.")
-@click.option("--leave", type=SHARE, default=0.3, show_default=True, help="Share of clients that leave.")
+@click.option(
+    "--cancel-rate", "--leave", "leave", type=SHARE, default=0.3, show_default=True, help="Share of clients that leave."
+)
 @click.option("--prompt-chars", type=_COUNT, default=200, show_default=True)
 @click.option("--max-tokens", type=_COUNT, default=64, show_default=True)
 @click.option("--timeout", "timeout_s", type=POSITIVE, default=300.0, show_default=True, help="Seconds.")

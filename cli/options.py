@@ -37,7 +37,24 @@ class Number(click.FloatRange):
         return number
 
 
-SHARE = Number(0, 1)
+class Share(Number):
+    """A share in [0, 1]: nothing here is said in per cent."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 1)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it; a usage error says how a percentage would be said."""
+        try:
+            per_cent = float(value)
+        except ValueError:
+            per_cent = 0.0
+        if 1 < per_cent <= 100:
+            self.fail(f"{value} is not in the range 0<=x<=1: {per_cent:g} % is {per_cent / 100:g}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+SHARE = Share()
 NOT_NEGATIVE = Number(min=0)
 POSITIVE = Number(min=0, min_open=True)
 SEED = click.IntRange(0, 2**63 - 1)

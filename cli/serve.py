@@ -8,9 +8,10 @@ from typing import Any
 import anyio
 import click
 
-from cli.endings import Unusable
+from cli.endings import UNUSABLE, Unusable
 from models.extras import without
 from server.config import ConfigError, RuntimeConfig, load_config, parse_override
+from server.model import find_model
 
 _FILE = Path("runtime.toml")
 
@@ -35,16 +36,32 @@ _FILE = Path("runtime.toml")
 @click.option(
     "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Any key of the file, as in engine.block_tokens=32."
 )
-@click.option("--check", is_flag=True, help="Check the configuration and stop.")
-def serve(path: Path | None, speculative: str | None, overrides: tuple[str, ...], check: bool, **options: Any) -> None:
+@click.option("--check", is_flag=True, help="Tell every mistake of the configuration, or what would be run, and stop.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="info has a line for every request: id, status, tokens and times, never text.",
+)
+def serve(
+    path: Path | None,
+    speculative: str | None,
+    overrides: tuple[str, ...],
+    check: bool,
+    log_level: str,
+    **options: Any,
+) -> None:
     """Serve a model over HTTP, as OpenAI's API does. A client that closes its connection cancels its request.
 
-    Options override the configuration file; `outrider config schema` says what may be in it.
+    Options override the configuration file; `outrider config reference` tells what may be in it.
 
     Exit status 0 if whatever was open at the end finished, 3 if some of it was cancelled at the deadline, 4 if a block
     did not come back, 2 for a configuration that cannot be used.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.basicConfig(
+        level=log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr, force=True
+    )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     given: dict[str, Any] = {
         name.replace("__", "."): list(value) if isinstance(value, tuple) else value
@@ -55,12 +72,34 @@ def serve(path: Path | None, speculative: str | None, overrides: tuple[str, ...]
         given["engine.speculative"] = _drafts(speculative)
     try:
         given |= dict(map(parse_override, overrides))
-        config = load_config(path or (_FILE if _FILE.exists() else None), given)
-        status = 0 if check else _run(config)
+        found = path or (_FILE if _FILE.exists() else None)
+        config = load_config(found, given)
+        status = _check(config, found) if check else _run(config)
     except ConfigError as error:
-        click.echo(f"Error: {error}", err=True)
-        status = 2
+        for mistake in str(error).splitlines():
+            click.echo(f"Error: {mistake}", err=True)
+        status = UNUSABLE
     sys.exit(status)
+
+
+def _check(config: RuntimeConfig, path: Path | None) -> int:
+    """Open the model and say what would be run."""
+    model = find_model(config.model)
+    engine, server = config.engine, config.server
+    length = min(model.max_model_len, engine.max_model_len)
+    drafts = engine.speculative
+    rows = {
+        "configuration": path or "no file: defaults and options",
+        "model": f"{model.name}: {model.vocab_size:,} tokens in its vocabulary, texts of up to {length:,}",
+        "memory": f"{engine.num_blocks:,} blocks of {engine.block_tokens} positions, "
+        f"{engine.num_blocks * engine.block_tokens:,} in all",
+        "a pass": f"up to {engine.max_batch_tokens:,} tokens of {engine.max_running:,} sequences",
+        "drafts": "none" if drafts.draft == "none" else f"{drafts.draft}, up to {drafts.k} tokens",
+        "address": f"http://{server.host}:{server.port}, {'with' if server.api_keys else 'without'} keys",
+    }
+    for name, value in rows.items():
+        click.echo(f"{name:<14} {value}")
+    return 0
 
 
 def _run(config: RuntimeConfig) -> int:

@@ -19,17 +19,24 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """
 
     num_blocks: int = 4096
+    """Blocks of KV memory."""
     block_tokens: int = 16
+    """Positions of a block."""
     max_batch_tokens: int = 2048
+    """Tokens of one pass, drafts included."""
     max_running: int = 256
+    """Sequences that run at a time."""
     max_model_len: int = 8192
+    """Positions of one sequence, prompt and answer together; a model may have fewer."""
     max_waiting: int | None = None
     """Requests that may wait beside those a free place (`max_running`) awaits; one more is refused. None: no bound."""
     speculative: SpecConfig = NO_DRAFTS
+    """How to speculate, unless a request says otherwise."""
     adaptive: bool = True
     """Where the cost of a pass is known, feed only the drafts that pay; `k` is then the most. Only rounds whose text
     does not depend on the drafts are cut: greedy ones, and sampled ones with verify="match"."""
     prefix_cache: bool = True
+    """Share the blocks of prompts that begin alike."""
     stream_tokens: int = 256
     """Tokens a client may leave unread before its own sequence pauses."""
     audit_every: int = 64
@@ -39,6 +46,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_restarts: int = 3
     """Crashes an actor may have within `restart_period_s`; one more fails every open stream."""
     restart_period_s: float = 5.0
+    """The time in which crashes are counted against `max_restarts`."""
 
     def __post_init__(self) -> None:
         for field, low in _LEAST.items():

@@ -1,9 +1,10 @@
 """The server's configuration: a TOML file, overridden key by key, checked before anything starts."""
 
 import difflib
+import math
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,11 +13,13 @@ from msgspec import Meta
 
 from models.kernel_choice import Kernel
 from scheduler import EngineConfig, RequestError
+from server.schema import allowed, find
 from spec import SpecError
 
 Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
 
+_MOST_MISTAKES = 100
 _ENGINE_DEFAULTS: dict[str, Any] = {"max_waiting": 1024, "speculative": {"draft": "prompt_lookup", "k": 4}}
 
 
@@ -28,6 +31,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Where to listen, whom to serve, and how much one request may ask for."""
 
     host: str = "127.0.0.1"
+    """The address to listen on; 0.0.0.0 is every one of this machine's."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 8000
     """0 takes a free one; it is printed."""
     api_keys: list[Annotated[str, Meta(min_length=1)]] = []
@@ -44,6 +48,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_connections_per_address: Count | None = None
     """The same for the connections of one address; behind a proxy all are of one. None: as many as there may be."""
     max_header_bytes: Count = 64 * 1024
+    """Of one request's head."""
     header_timeout_s: Seconds = 20.0
     """A request's head must be there so soon after the connection is open, or after the head has begun."""
     body_timeout_s: Seconds = 30.0
@@ -51,12 +56,15 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_body_bytes: Count = 1 << 20
     """Of one request, and of all that a connection has sent ahead of its turn."""
     max_output_tokens: Count = 4096
+    """That one completion may ask for."""
     max_choices: Count = 32
     """Completions of one request: its prompts times its `n`."""
     max_stop_strings: Count = 16
+    """Of one request."""
     max_stop_chars: Count = 256
     """Length of one stop string."""
     max_logit_bias: Count = 1024
+    """Tokens that one request may bias."""
     ping_s: Seconds = 15.0
     """A stream that has been silent for so long gets a comment: a peer that vanished is found by the write."""
     write_timeout_s: Seconds = 60.0
@@ -75,6 +83,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     kernel: Kernel = "auto"
     """What runs a real model: compiled code, where numba is installed, or numpy."""
     seed: Annotated[int, Meta(ge=0)] = 0
+    """Which fake model: another seed writes other text."""
     order: Count = 1
     """Tokens that decide what comes next."""
     sharp: Annotated[float, Meta(ge=0)] = 800.0
@@ -87,17 +96,18 @@ class RuntimeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """`runtime.toml`."""
 
     engine: EngineConfig = msgspec.convert(_ENGINE_DEFAULTS, EngineConfig)
+    """How large the engine is, and how it shares itself out."""
     server: ServerConfig = ServerConfig()
+    """Where to listen, whom to serve, and how much one request may ask for."""
     model: ModelConfig = ModelConfig()
-
-
-def config_schema() -> dict[str, Any]:
-    """Give the JSON schema of `runtime.toml`."""
-    return msgspec.json.schema(RuntimeConfig)
+    """Which model to serve."""
 
 
 def load_config(path: Path | None, overrides: Mapping[str, Any]) -> RuntimeConfig:
-    """Read a TOML file, if any, and lay `overrides` (dotted keys) over it. Raises ConfigError."""
+    """Read a TOML file, if any, and lay `overrides` (dotted keys) over it.
+
+    Raises ConfigError, which tells every mistake on a line of its own.
+    """
     table: dict[str, Any] = {}
     if path is not None:
         try:
@@ -109,10 +119,56 @@ def load_config(path: Path | None, overrides: Mapping[str, Any]) -> RuntimeConfi
     engine = table.get("engine", {})
     if isinstance(engine, dict):
         table["engine"] = _ENGINE_DEFAULTS | engine
-    try:
-        return msgspec.convert(table, RuntimeConfig)
-    except msgspec.ValidationError as error:
-        raise ConfigError(_explain(error, table)) from None
+    mistakes = list(_without_not_finite(table, ()))
+    for _ in range(_MOST_MISTAKES):
+        try:
+            config = msgspec.convert(table, RuntimeConfig)
+        except msgspec.ValidationError as error:
+            mistake = _explain(error, table)
+            is_new = mistake.partition(" is ")[0] not in (told.partition(" is ")[0] for told in mistakes)
+            mistakes += [mistake] if is_new else []
+            if not _remove(table, error, is_whole=not is_new):
+                break
+        else:
+            if not mistakes:
+                return config
+            break
+    raise ConfigError("\n".join(mistakes))
+
+
+def _without_not_finite(node: dict[str, Any], above: tuple[str, ...]) -> Iterator[str]:
+    """Take away numbers that are none, which pass every bound, and name them."""
+    for key, value in list(node.items()):
+        if isinstance(value, dict):
+            yield from _without_not_finite(value, (*above, key))
+        elif isinstance(value, float) and not math.isfinite(value):
+            del node[key]
+            yield f"{'.'.join((*above, key))} is {value}: a finite number"
+
+
+def _remove(table: dict[str, Any], error: msgspec.ValidationError, *, is_whole: bool) -> bool:
+    """Take away what an error is about, so that the next mistake is seen; False where there is nothing to take away.
+
+    Where a key is no less wrong when it is left out, `is_whole`, its table is taken away.
+    """
+    message, _, path = str(error).partition(" - at `")
+    keys = re.findall(r"[^.\[\]$`]+", path)
+    named = re.match(r"(?:Object contains unknown field `)?(\w+)", str(error.__cause__ or message))
+    node: Any = table
+    above: list[tuple[Any, str]] = []
+    for key in keys:
+        if not isinstance(node, dict) or key not in node:
+            break
+        above.append((node, key))
+        node = node[key]
+    is_below = error.__cause__ is not None or message.startswith("Object contains unknown")
+    if is_below and not is_whole and named is not None and isinstance(node, dict) and named[1] in node:
+        above.append((node, named[1]))
+    if not above:
+        return False
+    parent, key = above[-1]
+    del parent[key]
+    return True
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -148,47 +204,20 @@ def _explain(error: msgspec.ValidationError, table: Mapping[str, Any]) -> str:
     missing = re.fullmatch(r"Object missing required field `(.*)`", message)
     if missing is not None:
         return f"{'.'.join([*keys, missing[1]])} is missing"
-    key, value, schema = ".".join(keys), _value(table, keys), _schema(keys if unknown is None else keys[:-1])
+    key, value, schema = (
+        ".".join(keys),
+        _value(table, keys),
+        find(RuntimeConfig, keys if unknown is None else keys[:-1]),
+    )
     if unknown is not None:
         names = sorted(schema.get("properties", {}))
         near = difflib.get_close_matches(unknown[1], names, 1)
         hint = f" (did you mean {near[0]}?)" if near else ""
         return f"{key} is {value!r}: there is no such key{hint}; known are {', '.join(names)}"
-    return f"{key} is {value!r}: {_allowed(schema) or message}"
+    return f"{key} is {value!r}: {allowed(schema) or message}"
 
 
 def _value(node: Any, keys: list[str]) -> Any:
     for key in keys:
         node = node[int(key) if isinstance(node, list) else key]
     return node
-
-
-def _schema(keys: list[str]) -> dict[str, Any]:
-    """Find what the schema says of a key."""
-    root = config_schema()
-    node = _resolve(root, root)
-    for key in keys:
-        node = _resolve(root, node.get("properties", {}).get(key) or node.get("items", {}))
-    return node
-
-
-def _resolve(root: Mapping[str, Any], node: dict[str, Any]) -> dict[str, Any]:
-    for choice in node.get("anyOf", ()):
-        if "$ref" in choice:
-            node = choice
-    while "$ref" in node:
-        node = root["$defs"][node["$ref"].rpartition("/")[2]]
-    return node
-
-
-_BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<", "minLength": "length >="}
-
-
-def _allowed(schema: Mapping[str, Any]) -> str:
-    if "enum" in schema:
-        return "one of " + ", ".join(map(repr, schema["enum"]))
-    if "anyOf" in schema:
-        return " or ".join(filter(None, map(_allowed, schema["anyOf"])))
-    bounds = [f"{sign} {schema[name]}" for name, sign in _BOUNDS.items() if name in schema]
-    kind = "none" if schema.get("type") == "null" else schema.get("type", "")
-    return " ".join([kind, " and ".join(bounds)]).strip()

@@ -64,14 +64,19 @@ class SpecConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     draft: Draft
+    """Where drafts come from; `none` is plain decoding."""
     k: int = 0
     """Most nodes of a draft: up to 16 of text, 64 else."""
     max_ngram: int = 3
+    """Prompt lookup: the longest end of the text that is looked up. N-gram: the order of the model."""
     min_ngram: int = 1
+    """Prompt lookup: the shortest end of the text that is looked up."""
     shape: Shape | None = None
     """None is a chain of `k`. Text is a chain; what a suffix continues with is a chain or best first."""
     children: Children = "top"
+    """How a node's children are taken from a draft model's law: the best ones, independent draws, or distinct draws."""
     rule: Rule = "resample"
+    """How the target judges: by rejection and the residual, by its own draw, or from the leaves up."""
     occurrence: Occurrence = "latest"
     """Of several occurrences of a suffix, the one that is copied from."""
     max_depth: int = 24

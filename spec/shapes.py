@@ -26,7 +26,9 @@ class Chain(ShapeStruct, frozen=True, tag="chain"):
     """`k` tokens, one after the other; with top children it ends before a token of less probability than `p_min`."""
 
     k: int
+    """The most tokens."""
     p_min: float = 0.0
+    """The least probability of a token that is drafted."""
 
     def __post_init__(self) -> None:
         check_int("k", self.k, 1, MAX_NODES)
@@ -47,6 +49,7 @@ class Expansion(ShapeStruct, frozen=True, tag="expansion"):
     """Every node of depth `i` has `widths[i]` children (SpecInfer, Miao et al. 2024: `<k1, .., kd>`)."""
 
     widths: tuple[int, ...]
+    """Children of a node, layer by layer."""
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "widths", tuple(self.widths))
@@ -79,6 +82,7 @@ class Static(ShapeStruct, frozen=True, tag="static"):
     """
 
     paths: tuple[tuple[int, ...], ...]
+    """A path of ranks for every node."""
 
     def __post_init__(self) -> None:
         paths = sorted((tuple(path) for path in self.paths), key=lambda path: (len(path), path))
@@ -119,8 +123,11 @@ class Sequoia(ShapeStruct, frozen=True, tag="sequoia"):
     """
 
     acceptance: tuple[float, ...]
+    """For every rank the chance that this child is the accepted one."""
     nodes: int | Auto
+    """The most nodes; `auto` is as many as pay at the measured cost of a pass."""
     depth: int
+    """The most layers."""
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "acceptance", tuple(self.acceptance))
@@ -149,8 +156,11 @@ class Dynamic(ShapeStruct, frozen=True, tag="dynamic"):
     """
 
     nodes: int | Auto
+    """The most nodes; `auto` is as many as pay at the measured cost of a pass."""
     top: int
+    """Nodes of a layer that are followed, and children of each."""
     depth: int
+    """The most layers."""
 
     def __post_init__(self) -> None:
         _check_nodes(self.nodes)
@@ -176,7 +186,9 @@ class BestFirst(ShapeStruct, frozen=True, tag="best_first"):
     """
 
     nodes: int
+    """The most nodes."""
     min_prob: float = 0.1
+    """The least value of a node."""
 
     def __post_init__(self) -> None:
         check_int("nodes", self.nodes, 1, MAX_NODES)
