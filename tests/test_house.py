@@ -15,13 +15,15 @@ MAY_IMPORT = {
     "actors": PURE,
     "server": PURE | {"actors"},
     "sims": PURE | {"actors"},
-    "cli": PURE | {"actors", "server", "sims", "outrider"},
-    "outrider": PURE | {"actors", "server", "sims", "cli"},
+    "plans": PURE | {"sims"},
+    "cli": PURE | {"actors", "server", "sims", "plans", "outrider"},
+    "outrider": PURE | {"actors", "server", "sims", "plans", "cli"},
 }
 NOT_SHIPPED = {"tests", "benchmarks"}
 LOOPS_CLOCKS_CHANCE = {"asyncio", "anyio", "threading", "time", "datetime", "random", "secrets", "uuid"}
 OTHER_PROCESSES = {"subprocess", "multiprocessing", "concurrent", "socket"}
 IMPURE = dict.fromkeys(PURE, LOOPS_CLOCKS_CHANCE | OTHER_PROCESSES)
+IMPURE["plans"] = LOOPS_CLOCKS_CHANCE | OTHER_PROCESSES
 IMPURE["models"] = LOOPS_CLOCKS_CHANCE  # a model is loaded, by whatever means
 
 
@@ -86,6 +88,8 @@ def test_every_package_is_in_the_table():
         ("actors", "import server", 1),
         ("server", "from sims.clock import Clock", 1),
         ("sims", "import server", 1),
+        ("plans", "from actors import Engine\nimport time", 2),
+        ("plans", "import spec, sims, numpy.random", 0),
         ("cli", "import server, sims, actors, spec", 0),
     ],
 )

@@ -1,0 +1,1 @@
+"""What speculation would gain on recorded traffic: replay, cost, answer."""
