@@ -152,8 +152,7 @@ class Scheduler:
         if cached is None:
             self.waiting.push(sequence)
             return
-        sequence.move(State.PREFILL)
-        sequence.cached = sequence.covered = cached  # a block is shared with all that is kept of it
+        sequence.admit(cached)
         self.running[sequence.seq] = sequence
 
     def _num_foreseen(self, sequence: Sequence) -> int:

@@ -23,7 +23,7 @@ class Proposal(NamedTuple):
     @classmethod
     def chain(cls, tokens: list[int]) -> Self:
         """Make the draft in which each token continues the one before."""
-        return cls(tokens, num_nodes=len(tokens))
+        return cls(tokens, None, None, len(tokens))
 
     @classmethod
     def tree(cls, tree: DraftTree, values: list[float] | None) -> Self:

@@ -35,6 +35,7 @@ class Sequence:
         "draft_rng",
         "drafter",
         "has_proposer",
+        "is_behind",
         "is_paused",
         "last_served",
         "looks_back",
@@ -90,6 +91,7 @@ class Sequence:
         self.drafter = Drafter(self.speculative, (), others, request.cache_salt) if is_text else None
         self.proposal: Proposal | None = None
         self.acceptance: Acceptance | None = None
+        self.is_behind = False  # the drafter has yet to take in what was found cached: until then there is no draft
         self.is_paused = False
         self.last_served = -1
         self.num_rounds = 0
@@ -118,21 +120,18 @@ class Sequence:
         return 1 if self.may_drop_draft else 1 + self.propose().num_nodes
 
     @property
-    def is_behind(self) -> bool:
-        """The drafter has yet to take in what was found cached; until then there is no draft."""
-        return self.drafter is not None and len(self.drafter) < self.cached
-
-    @property
     def waits_for_draft(self) -> bool:
         """All that is left to feed is a round whose text depends on a draft that is not there yet."""
         return self.num_pending == 1 and self.is_behind and not self.may_drop_draft
 
     def catch_up(self, most: int) -> int:
-        """Let a drafter that is behind take in at most so many of the cached tokens; how many it took."""
+        """Let a drafter that is behind take in at most so many of the tokens before its draft; how many it took."""
         assert self.drafter is not None, "it is behind"
         start = len(self.drafter)
-        end = min(self.cached, start + most)
+        known = len(self.context) if self.state is State.DECODE else self.cached
+        end = min(known, start + most)
         self.drafter.append(self.context[start:end])
+        self.is_behind = end < known
         return end - start
 
     def move(self, state: State) -> None:
@@ -166,7 +165,7 @@ class Sequence:
             return Proposal.due(max_nodes(self.speculative.tree_shape, most_layers))
         if self.drafter is None:
             return NO_PROPOSAL
-        if len(self.drafter) < len(self.context):
+        if self.state is not State.DECODE and len(self.drafter) < len(self.context):
             self.drafter.append(self.context[len(self.drafter) :])
         if self.speculative.draft is not Draft.SUFFIX:
             return Proposal.chain(self.drafter.propose(min(self.speculative.k, most_layers)))
@@ -192,6 +191,12 @@ class Sequence:
         """Forget what was cached and planned; the tokens, the drafter and the generator stay."""
         self.cached = self.covered = 0
         self.proposal = None
+
+    def admit(self, cached: int) -> None:
+        """Start, or start over, with so many positions found cached."""
+        self.move(State.PREFILL)
+        self.cached = self.covered = cached  # a block is shared with all that is kept of it
+        self.is_behind = self.drafter is not None and len(self.drafter) < cached
 
     def settle_chunk(self, num_tokens: int) -> list[int]:
         """Take in that so many tokens more of the context are cached; those tokens."""
@@ -221,7 +226,7 @@ class Sequence:
             reason = "stop"
         if self.acceptance is not None and self.proposal is not None:
             self.acceptance.learn(self.proposal, self._strength, kept)
-        if self.drafter is not None and len(self.drafter) == len(self.context):
+        if self.drafter is not None and not self.is_behind:
             self.drafter.append(kept)
         self.context += kept
         self.cached = len(self.context) - 1

@@ -180,8 +180,8 @@ MUTANTS = [
     mutant(
         "draft from what a drafter has taken in so far",
         "scheduler/sequence.py",
-        "        return self.drafter is not None and len(self.drafter) < self.cached\n",
-        "        return False\n",
+        "        self.is_behind = self.drafter is not None and len(self.drafter) < cached\n",
+        "        self.is_behind = False\n",
         "scheduler/plan::a_text_that_depends_on_no_draft_does_not_wait_for_one",
     ),
     mutant(
