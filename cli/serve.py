@@ -30,6 +30,17 @@ _FILE = Path("runtime.toml")
     envvar="OUTRIDER_API_KEY",
     help="Serve only who sends it; may be repeated.",
 )
+@click.option(
+    "--allowed-origins",
+    "server__allowed_origins",
+    metavar="ORIGIN",
+    multiple=True,
+    help="Let web pages of this origin use the server, as in https://example.org; may be repeated.",
+)
+@click.option(
+    "--strict", "server__strict", is_flag=True, default=None, help="Refuse parameters that are not known here."
+)
+@click.option("--max-connections", "server__max_connections", type=int, help="Open at a time.")
 @click.option("--speculative", metavar="DRAFT:K", help="Drafts, as in prompt_lookup:4; or none.")
 @click.option("--num-blocks", "engine__num_blocks", type=int, help="Blocks of KV memory.")
 @click.option("--max-running", "engine__max_running", type=int, help="Sequences in a pass.")

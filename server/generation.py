@@ -14,6 +14,7 @@ from server.events import EventSink
 from server.job import Job, refused
 from server.metrics import Latencies, Timer
 from server.replies import Choice, Replies
+from server.scoring import Reading, Scorer
 from server.text import TextOfTokens
 
 RETRY_AFTER_S = 1
@@ -41,7 +42,14 @@ class Generation(Response):
     """
 
     def __init__(
-        self, job: Job, replies: Replies, engine: Engine, desk: Desk, latencies: Latencies, config: ServerConfig
+        self,
+        job: Job,
+        replies: Replies,
+        engine: Engine,
+        scorer: Scorer,
+        desk: Desk,
+        latencies: Latencies,
+        config: ServerConfig,
     ) -> None:
         super().__init__()
         self.job = job
@@ -53,6 +61,7 @@ class Generation(Response):
         self._extra_headers = {"x-request-id": job.id}
         self._replies = replies
         self._engine = engine
+        self._scorer = scorer
         self._desk = desk
         self._latencies = latencies
         self._config = config
@@ -181,13 +190,27 @@ class Generation(Response):
 
     async def _follow(self, choice: Choice, stream: Stream, say: Say) -> ApiError | None:
         """Say what a stream says, up to its end or a stop string."""
+        job, request = self.job, self.job.requests[choice.index]
+        if not job.num_top and not (job.echoes and job.wants_logprobs):
+            return await self._say_all(choice, stream, say, None)
+        async with self._scorer.open(len(request.prompt) + request.max_tokens, job.num_top) as reading:
+            return await self._say_all(choice, stream, say, reading)
+
+    async def _say_all(self, choice: Choice, stream: Stream, say: Say, reading: Reading | None) -> ApiError | None:
         timer = self._timers[choice.index]
         request = self.job.requests[choice.index]
+        if reading is not None:
+            choice.scored = await reading.score(request.prompt)
+        if self.job.echoes:
+            tokens = self._replies.echo(choice, request.prompt)
+            await say(choice, self._replies.text_of(tokens), tokens)
         stop_ids = {*request.eos, *request.params.stop_token_ids}
         text = TextOfTokens(self.job.stops)
         pending: list[Token] = []  # taken, and their text not released
         async for tokens in _rounds(stream):
             timer.tick()
+            if reading is not None and self.job.num_top:
+                choice.scored += await reading.score([token.id for token in tokens])
             released = ""
             for token in tokens:
                 choice.num_tokens += 1

@@ -32,6 +32,9 @@ class Job(NamedTuple):
     wants_logprobs: bool
     returns_tokens: bool
     num_spec_tokens: int
+    num_top: int = 0
+    """Alternatives to give for each token."""
+    echoes: bool = False
 
 
 class JobReader:
@@ -62,7 +65,8 @@ class JobReader:
             raise ApiError(400, "best_of is not supported: leave it out, or n", "best_of", "unsupported_parameter")
         prompts = await self._prompts(body.prompt)
         max_tokens = body.max_tokens or _COMPLETION_TOKENS
-        return self._job(body, prompts, max_tokens, salt, is_chat=False, wants_logprobs=body.logprobs is not None)
+        job = self._job(body, prompts, max_tokens, salt, is_chat=False, wants_logprobs=body.logprobs is not None)
+        return job._replace(num_top=body.logprobs or 0, echoes=bool(body.echo))
 
     async def chat(self, data: bytes, salt: str | None) -> Job:
         """Read the body of a chat completion."""
@@ -75,7 +79,10 @@ class JobReader:
         prompt = await self._encoder.conversation(read_messages(body.messages))
         room = min(self._server.max_output_tokens, self._num_positions - len(prompt) + 1)
         max_tokens = body.max_tokens or body.max_completion_tokens or max(1, room)
-        return self._job(body, [prompt], max_tokens, salt, is_chat=True, wants_logprobs=body.logprobs is True)
+        if body.top_logprobs and not body.logprobs:
+            raise invalid("top_logprobs", "only with logprobs: true")
+        job = self._job(body, [prompt], max_tokens, salt, is_chat=True, wants_logprobs=body.logprobs is True)
+        return job._replace(num_top=body.top_logprobs or 0)
 
     async def tokenize(self, data: bytes) -> list[int]:
         """Read a body with a text, and give its ids."""

@@ -80,7 +80,7 @@ _NEUTRAL_BOTH: dict[str, list[Any]] = {
     "xtc_probability": [0],
 }
 NEUTRAL: dict[type[msgspec.Struct], dict[str, list[Any]]] = {
-    CompletionBody: {**_NEUTRAL_BOTH, "echo": [False], "response_format": [{"type": "text"}], "suffix": []},
+    CompletionBody: {**_NEUTRAL_BOTH, "response_format": [{"type": "text"}], "suffix": []},
     ChatBody: {
         **_NEUTRAL_BOTH,
         "add_generation_prompt": [True],
@@ -99,7 +99,6 @@ NEUTRAL: dict[type[msgspec.Struct], dict[str, list[Any]]] = {
         "thinking": [{"type": "disabled"}],
         "tool_choice": ["none", "auto"],
         "tools": [],
-        "top_logprobs": [0],
         "web_search_options": [],
     },
     ChatMessage: {"audio": [], "function_call": [], "refusal": []},

@@ -7,6 +7,7 @@ from typing import Any
 
 from actors import Stream, Token
 from server.job import Job
+from server.scoring import Scored
 from server.text import Ruler
 from server.tokens import Tokenizer
 
@@ -21,6 +22,8 @@ class Choice:
         self.text = ""
         self.tokens: list[Token] = []
         self.num_tokens = 0
+        self.scored: list[Scored] = []
+        """Of the prompt's tokens and its own, where alternatives are wanted."""
         self.ruler = Ruler()
         self.finish_reason: str | None = None
 
@@ -70,7 +73,21 @@ class Replies:
 
     def token_bytes(self, token: Token) -> bytes:
         """Bytes of a token; ids that only pad a model's vocabulary have none."""
-        return self._tokenizer.token_bytes(token.id) if token.id < self._tokenizer.vocab_size else b""
+        return self._bytes_of(token.id)
+
+    def _bytes_of(self, token: int) -> bytes:
+        return self._tokenizer.token_bytes(token) if token < self._tokenizer.vocab_size else b""
+
+    def echo(self, choice: Choice, prompt: Sequence[int]) -> list[Token]:
+        """Give a prompt's tokens, to be said before a choice's own; their places are counted from its end."""
+        logprobs = [scored.logprob for scored in choice.scored] or [None] * len(prompt)
+        return [
+            Token(id_, logprob, i - len(prompt)) for i, (id_, logprob) in enumerate(zip(prompt, logprobs, strict=True))
+        ]
+
+    def text_of(self, tokens: Sequence[Token]) -> str:
+        """Text of tokens."""
+        return b"".join(map(self.token_bytes, tokens)).decode("utf-8", "replace")
 
     def _chunk(self, choices: list[Json], usage: Json | None) -> Json:
         kind = "chat.completion.chunk" if self._job.is_chat else "text_completion"
@@ -89,21 +106,48 @@ class Replies:
         said["finish_reason"] = choice.finish_reason
         if self._job.returns_tokens:
             said["tokens"] = [
-                {"id": token.id, "text": self._text(token), "accepted": token.is_accepted} for token in tokens
+                {"id": token.id, "text": self._text(token), "accepted": token.is_accepted}
+                for token in tokens
+                if token.index >= 0
             ]
         return said
 
     def _logprobs(self, choice: Choice, tokens: Sequence[Token]) -> Json:
         texts = [self._text(token) for token in tokens]
         logprobs = [token.logprob for token in tokens]
+        tops = [self._top(choice, token) for token in tokens]
         if self._job.is_chat:
             content = [
-                {"token": text, "logprob": logprob, "bytes": list(self.token_bytes(token)), "top_logprobs": []}
-                for token, text, logprob in zip(tokens, texts, logprobs, strict=True)
+                {"token": text, "logprob": logprob, "bytes": list(self.token_bytes(token)), "top_logprobs": top}
+                for token, text, logprob, top in zip(tokens, texts, logprobs, map(self._entries, tops), strict=True)
             ]
             return {"content": content, "refusal": None}
+        by_text = list(map(self._by_text, tops)) if self._job.num_top else None
         offsets = [choice.ruler.advance(self.token_bytes(token)) for token in tokens]
-        return {"tokens": texts, "token_logprobs": logprobs, "top_logprobs": None, "text_offset": offsets}
+        return {"tokens": texts, "token_logprobs": logprobs, "top_logprobs": by_text, "text_offset": offsets}
+
+    def _top(self, choice: Choice, token: Token) -> list[tuple[int, float]]:
+        """List the likeliest tokens in the place of one; itself, where it is not among them, comes last."""
+        if not self._job.num_top or token.logprob is None:
+            return []
+        scored = choice.scored[len(self._job.requests[choice.index].prompt) + token.index]
+        top = [(i, token.logprob if i == token.id else logprob) for i, logprob in scored.top]
+        is_there = self._job.is_chat or any(i == token.id for i, _ in top)
+        return top if is_there else [*top, (token.id, token.logprob)]
+
+    def _entries(self, top: Sequence[tuple[int, float]]) -> list[Json]:
+        data = [(self._bytes_of(i), logprob) for i, logprob in top]
+        return [
+            {"token": part.decode("utf-8", "replace"), "logprob": logprob, "bytes": list(part)}
+            for part, logprob in data
+        ]
+
+    def _by_text(self, top: Sequence[tuple[int, float]]) -> dict[str, float] | None:
+        found: dict[str, float] = {}
+        for i, logprob in top:  # of several tokens with one text, the likeliest
+            text = self._bytes_of(i).decode("utf-8", "replace")
+            found[text] = max(logprob, found.get(text, logprob))
+        return found or None
 
     def _text(self, token: Token) -> str:
         return self.token_bytes(token).decode("utf-8", "replace")

@@ -20,6 +20,7 @@ from server.metrics import Metrics
 from server.model import Served
 from server.openapi import openapi
 from server.replies import Replies
+from server.scoring import Scorer
 
 _log = logging.getLogger("outrider.server")
 
@@ -39,6 +40,7 @@ class Service:
         self._bodies = BodyReader(config, self.measures.unknown_parameters.inc)
         lengths = engine.config, served.model.max_model_len
         self._reader = JobReader(served.name, served.tokenizer, config, *lengths, self._bodies)
+        self._scorer = Scorer(served.model, engine.config.block_tokens)
         self._keys = Keys(config.api_keys)
         self._live = Live(engine, served.name)
         self._open: set[Generation] = set()
@@ -65,7 +67,7 @@ class Service:
             _log.info("refused with status %d, code %s", error.status, error.body["error"]["code"])
             raise
         replies = Replies(job, self._model_name, self._tokenizer)
-        return Generation(job, replies, self._engine, self, self.measures.latencies, self.config)
+        return Generation(job, replies, self._engine, self._scorer, self, self.measures.latencies, self.config)
 
     def opened(self, generation: Generation) -> None:
         """Take note of a generation that begins; refuse it where the server is about to end."""

@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from spec import MAX_DRAFT_TOKENS
 
+MAX_TOP_LOGPROBS = 20
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
@@ -56,7 +57,8 @@ class CompletionBody(Sampling, kw_only=True, forbid_unknown_fields=True):
 
     prompt: str | list[str | TokenId | list[TokenId]]
     best_of: Annotated[int, Meta(ge=1, le=1024)] | None = None
-    logprobs: Annotated[int, Meta(ge=0, le=0)] | None = None
+    logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    echo: bool | None = None
 
 
 class TextPart(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -97,6 +99,7 @@ class ChatBody(Sampling, kw_only=True, forbid_unknown_fields=True):
     messages: Annotated[list[ChatMessage], Meta(min_length=1)]
     max_completion_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
     logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
 
 
 class TokenizeBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

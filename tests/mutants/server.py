@@ -218,6 +218,20 @@ MUTANTS = [
     ),
     # what is told
     mutant(
+        "score a token by itself",
+        "server/scoring.py",
+        "        fed, self._last = self._last + ids[:-1], ids[-1:]\n",
+        "        fed, self._last = ids[:] if self._last else ids[1:], ids[-1:]\n",
+        "server/alternatives::each_token_is_scored_by_what_came_before_it",
+    ),
+    mutant(
+        "give the alternatives of the prompt's tokens for one's own",
+        REPLIES,
+        "        scored = choice.scored[len(self._job.requests[choice.index].prompt) + token.index]\n",
+        "        scored = choice.scored[token.index]\n",
+        "server/alternatives::likeliest_tokens_of_a_chat",
+    ),
+    mutant(
         "tell of drafts behind a stop string",
         REPLIES,
         "stream.speculation(choice.num_tokens)",
