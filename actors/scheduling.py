@@ -381,13 +381,13 @@ def _feed(planned: Planned, table: list[int], block_tokens: int) -> Feed:
         spec = RoundSpec(
             draft=draft.tokens,
             parents=draft.parents,
-            children=sequence.speculative.children,
+            children=sequence.speculative.children if draft.tokens else "top",
             params=sequence.params,
             prompt=sequence.request.prompt if sequence.looks_back else (),
             output=sequence.context[sequence.prompt_len :] if sequence.looks_back else (),
             rng_state=sequence.rng.state,
             rng_inc=sequence.rng.inc,
-            verify=sequence.rule,
+            verify=sequence.speculative.rule if draft.tokens else "match",  # with no draft, one draw by any rule
             logprobs=sequence.request.logprobs,
         )
     #   room was made for the draft that there could have been

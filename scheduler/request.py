@@ -5,7 +5,7 @@ import msgspec
 from kvpool import blocks_for
 from scheduler.config import EngineConfig
 from scheduler.errors import RequestError, refuse
-from spec import RULES, Rule, SamplingParams, SpecConfig, SpecError, check_rule, max_nodes
+from spec import RULES, Rule, SamplingParams, SpecConfig, SpecError, max_nodes
 
 DEFAULT_PARAMS = SamplingParams()
 
@@ -59,9 +59,7 @@ def check_request(request: Request, config: EngineConfig, vocab_size: int, max_m
         raise RequestError(f"prompt is {len(prompt)} tokens: at most max_model_len ({max_model_len})")
     try:
         request.params.check_vocabulary(vocab_size)
-        speculative = (request.speculative or config.speculative).for_request(request.params)
-        if request.verify is not None:
-            check_rule(request.verify, speculative.children, rule_field="verify")
+        speculative = (request.speculative or config.speculative).for_request(request.params, request.verify)
     except SpecError as error:
         raise RequestError(str(error)) from None
     if request.speculative is not None:
@@ -80,20 +78,15 @@ def num_new_tokens(request: Request, max_model_len: int) -> int:
     return min(request.max_tokens, max_model_len - len(request.prompt) + 1)
 
 
-def depends_on_drafts(request: Request, speculative: SpecConfig) -> bool:
-    """Tell whether the text would be another with other drafts, all of them fair: then none may be left out."""
-    return not request.params.is_greedy and (request.verify or speculative.rule) != "match"
-
-
 def most_slots(request: Request, speculative: SpecConfig, max_model_len: int) -> int:
-    """Slots that the request fills at the most, with the drafts that it cannot do without.
+    """Slots that the request fills at the most, with the drafts that it cannot do without; `speculative` is its own.
 
     The last token is emitted and never fed; a draft ends before it. Of a tree, the nodes side by side share a
     position and not a slot.
     """
     num_new = num_new_tokens(request, max_model_len)
     num_slots = len(request.prompt) + num_new - 1
-    if not depends_on_drafts(request, speculative) or speculative.shape is None:
+    if speculative.rule == "match" or speculative.shape is None:
         return num_slots
     shape = speculative.shape
     layers = range(min(shape.max_depth, num_new - 1) + 1)

@@ -8,7 +8,7 @@ import msgspec
 from kvpool import Salt
 from scheduler.adaptive import Acceptance
 from scheduler.proposal import NO_PROPOSAL, Proposal
-from scheduler.request import Request, depends_on_drafts, most_slots, num_new_tokens
+from scheduler.request import Request, most_slots, num_new_tokens
 from scheduler.states import MOVES, State
 from spec import Draft, Drafter, FinishedRequests, Pcg32, SpecConfig, draft_stream, max_nodes, stream
 
@@ -51,7 +51,6 @@ class Sequence:
         "request",
         "rng",
         "room",
-        "rule",
         "seq",
         "speculative",
         "state",
@@ -77,9 +76,8 @@ class Sequence:
         self.params = msgspec.structs.replace(request.params, stop_token_ids=tuple(sorted(self.stops)))
         #   most sampling looks at no token that came before, and then none need be carried to the verifier
         self.looks_back = self.params.has_penalties or self.params.min_tokens > 0
-        self.speculative = speculative.for_request(self.params)
-        self.rule = request.verify or self.speculative.rule
-        self.may_drop_draft = not depends_on_drafts(request, self.speculative)
+        self.speculative = speculative.for_request(self.params, request.verify)
+        self.may_drop_draft = self.speculative.rule == "match"  # the text depends on no draft
         self.num_slots = most_slots(request, self.speculative, max_model_len)
         self.rng: Pcg32 = stream(request.seed, request.choice)
         self.draft_rng: Pcg32 = draft_stream(request.seed, request.choice)
@@ -189,7 +187,7 @@ class Sequence:
 
     def give_up_cache(self) -> None:
         """Forget what was cached and planned; the tokens, the drafter and the generator stay."""
-        self.cached = self.covered = 0
+        self.cached = 0
         self.proposal = None
 
     def admit(self, cached: int) -> None:

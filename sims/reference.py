@@ -67,7 +67,7 @@ def _difference(seen: Seen, model: Model, config: EngineConfig) -> str | None:
         request.eos,
         listen,
         choice=request.choice,
-        verify=request.verify or (request.speculative or config.speculative).rule,
+        verify=request.verify,
     )
     if generated.tokens != seen.tokens:
         at = next(

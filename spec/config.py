@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 import msgspec
 
-from spec.choices import Children, Rule, check_rule
+from spec.choices import RULES, Children, Rule, check_rule
 from spec.errors import check_int, check_probability, is_int, is_number, refuse
 from spec.params import SamplingParams
 from spec.shapes import AUTO, BestFirst, Chain, Shape, check_children
@@ -158,14 +158,18 @@ class SpecConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """How many nodes a tree has is to be found by measurement."""
         return getattr(self.shape, "nodes", None) == AUTO
 
-    def for_request(self, params: SamplingParams) -> Self:
-        """Give the configuration that a request of these parameters is drafted and judged by.
+    def for_request(self, params: SamplingParams, rule: Rule | None = None) -> Self:
+        """Give the configuration that a request of these parameters is drafted and judged by; it may have its own rule.
 
-        At temperature 0 nothing is drawn: children are the best ones, and every rule says the same.
+        At temperature 0 nothing is drawn: children are the best ones, and every rule says the same. Raises SpecError
+        for a rule that is none, or that does not go with drawn children.
         """
-        if not params.is_greedy or self.children == "top":
-            return self
-        return msgspec.structs.replace(self, children="top", rule="match")
+        if rule is not None and rule not in RULES:
+            raise refuse("rule", rule, f"one of {', '.join(map(repr, RULES))}")
+        if params.is_greedy:
+            is_plain = self.children == "top" and self.rule == "match"
+            return self if is_plain else msgspec.structs.replace(self, children="top", rule="match")
+        return self if rule in (None, self.rule) else msgspec.structs.replace(self, rule=rule)
 
     def draft_params(self, params: SamplingParams) -> SamplingParams:
         """Give the parameters of a draft model's law: the request's, at the temperature of drafts."""

@@ -216,15 +216,13 @@ def _configuration(
     cfg: SpecConfig, params: SamplingParams, verify: Rule | None, target: Target, proposer: Proposer | None
 ) -> SpecConfig:
     """Give the configuration that this request is drafted and judged by, or refuse it."""
-    if verify is not None:
-        cfg = msgspec.structs.replace(cfg, rule=verify)
     if cfg.draft.needs_proposer != (proposer is not None):
         raise refuse("draft", cfg.draft.value, "a kind that a model proposes, exactly where a proposer is given")
     if cfg.is_auto:
         raise refuse("nodes", "auto", "a number by the time that a tree is made")
     if not isinstance(cfg.tree_shape, Chain) and not isinstance(target, TreeTarget):
         raise refuse("shape", cfg.tree_shape.kind, "'chain', for a target that cannot be fed trees")
-    return cfg.for_request(params)
+    return cfg.for_request(params, verify)
 
 
 def _room(target: Target, prompt: list[int], max_new: int) -> int:

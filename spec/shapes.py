@@ -176,7 +176,7 @@ class Dynamic(ShapeStruct, frozen=True, tag="dynamic"):
     @property
     def max_depth(self) -> int:
         """Layers of the deepest tree."""
-        return self.depth
+        return min(self.depth, self.max_nodes)
 
 
 class BestFirst(ShapeStruct, frozen=True, tag="best_first"):

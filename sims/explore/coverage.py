@@ -20,12 +20,15 @@ MESSAGES = (
     "Admitted",
     "Reserve",
     "Reserved",
+    "Propose",
+    "Proposed",
     "Step",
     "StepDone",
     "Settle",
     "Settled",
     "ForgetAll",
 )
+_OF_A_PASS = ("Reserve", "Reserved", "Propose", "Proposed", "Step", "StepDone")
 ENDED = (State.FINISHED, State.CANCELLED, State.FAILED)
 
 
@@ -48,7 +51,7 @@ def impossible(state: str, message: str) -> str | None:
             return "only those who wait are admitted"
         case "Admitted" if state not in (State.WAITING, State.PREEMPTED):
             return "the state changes after the answer; a cancel is heard later"
-        case "Reserve" | "Reserved" | "Step" | "StepDone" if state not in (State.PREFILL, State.DECODE):
+        case _ if message in _OF_A_PASS and state not in (State.PREFILL, State.DECODE):
             return "only admitted sequences are fed; a cancel is heard after the pass"
         case "Settle" if state == State.WAITING:
             return "it holds nothing to settle"

@@ -4,9 +4,10 @@ import random
 from collections.abc import Sequence
 
 from scheduler import EngineConfig, Request
+from sims.explore.draw_drafts import draw_drafts, draw_rule
 from sims.explore.scenario import LEAVING_AT, Client, Fault, Leave, Scenario, Strike, Way
 from sims.faults import KINDS
-from spec import SamplingParams, SpecConfig
+from spec import SamplingParams
 
 _MS = 1e-3
 
@@ -27,7 +28,7 @@ def draw(seed: int) -> Scenario:
         max_running=rng.choice((1, 2, 3, 4, 8, 256)),
         max_model_len=max_model_len,
         max_waiting=rng.choice((None, None, None, None, 2)),
-        speculative=_draft(rng, k),
+        speculative=draw_drafts(rng, k),
         prefix_cache=rng.random() < 0.75,
         stream_tokens=rng.choice((1 + k, 2 + k, 4 + 2 * k, 256)),
         audit_every=rng.choice((1, 64)),
@@ -50,6 +51,8 @@ def draw(seed: int) -> Scenario:
         vocab=vocab,
         context=rng.choice((1, 1, 2, 3)),
         sharp=rng.choice((1.0, 4.0, 16.0, 100.0)),
+        agreement=rng.choice((0.0, 0.5, 0.9, 1.0)),
+        bad_proposals=rng.sample(range(60), rng.randint(1, 6)) if rng.random() < 0.1 else [],
         per_row_s=rng.choice((None, None, _MS / 100, _MS, 10 * _MS)),
         late_s=rng.choice((20 * _MS, 51 * _MS, 200 * _MS)),
         close_at_s=rng.uniform(0, 20 * _MS) if closing == "time" else None,
@@ -57,10 +60,6 @@ def draw(seed: int) -> Scenario:
         poison=rng.randrange(vocab) if rng.random() < 0.06 else None,
         strikes=[_strike(rng) for _ in range(rng.randint(1, 3))] if rng.random() < 0.06 else [],
     )
-
-
-def _draft(rng: random.Random, k: int) -> SpecConfig:
-    return SpecConfig.parse(rng.choice(("none", "ngram", "prompt_lookup", "prompt_lookup")), rng.randint(1, k))
 
 
 def _token(rng: random.Random, vocab: int) -> int:
@@ -87,6 +86,7 @@ def _request(rng: random.Random, engine: EngineConfig, vocab: int, shared: Seque
     prompt += [_token(rng, vocab) for _ in range(length - len(prompt))]
     fits = max(1, min(limit, engine.num_blocks * engine.block_tokens) - length + 1)
     max_tokens = rng.choice((1, 2, rng.randint(1, 8), rng.randint(1, 24), fits, fits + 1))
+    speculative = draw_drafts(rng, k) if rng.random() < 0.2 else None
     return Request(
         prompt=prompt,
         params=_params(rng, vocab),
@@ -95,8 +95,8 @@ def _request(rng: random.Random, engine: EngineConfig, vocab: int, shared: Seque
         eos=(rng.randrange(vocab),) if rng.random() < 0.3 else (),
         priority=rng.choice((0, 0, 0, 1, -1)),
         cache_salt=rng.choice((None, None, None, "a", "b")),
-        speculative=_draft(rng, k) if rng.random() < 0.2 else None,
-        verify=rng.choice(("resample", "match")),
+        speculative=speculative,
+        verify=draw_rule(rng, speculative or engine.speculative),
         choice=rng.choice((0, 0, 1)),
         logprobs=rng.random() < 0.8,
     )

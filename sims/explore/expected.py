@@ -5,8 +5,9 @@ from functools import lru_cache
 import msgspec
 
 from kvpool import blocks_for
-from models import FakeModel, FakeTarget
+from models import FakeModel, FakeProposer, FakeTarget, LoneFakeProposer
 from scheduler import FinishReason, Request
+from scheduler.request import most_slots
 from sims.explore.scenario import Scenario
 from spec import SpecConfig, SpecError, generate_stream
 
@@ -24,6 +25,7 @@ class _Question(msgspec.Struct, frozen=True):
 
     target: tuple[int, int, int, float, int]
     speculative: SpecConfig
+    agreement: float
     request: Request
 
 
@@ -38,21 +40,29 @@ def expected(scenario: Scenario, request: Request) -> Expected:
     )
     speculative = request.speculative or scenario.engine.speculative
     bare = msgspec.structs.replace(request, id=None, priority=0, cache_salt=None, speculative=None, logprobs=True)
-    return _answer(msgspec.msgpack.encode(_Question(target, speculative, bare)))
+    return _answer(msgspec.msgpack.encode(_Question(target, speculative, scenario.agreement, bare)))
 
 
 def fits(scenario: Scenario, request: Request) -> bool:
-    """Tell whether a request can ever be served: its prompt by length, its whole context by blocks."""
+    """Tell whether a request can be served: by its length, by its blocks, and by a rule that goes with its drafts."""
     engine, length = scenario.engine, len(request.prompt)
-    longest = min(length + request.max_tokens - 1, engine.max_model_len)
-    return length <= engine.max_model_len and blocks_for(longest, engine.block_tokens) <= engine.num_blocks
+    if length > engine.max_model_len:
+        return False
+    try:
+        speculative = (request.speculative or engine.speculative).for_request(request.params, request.verify)
+    except SpecError:
+        return False
+    return blocks_for(most_slots(request, speculative, engine.max_model_len), engine.block_tokens) <= engine.num_blocks
 
 
 @lru_cache(maxsize=4096)
 def _answer(question: bytes) -> Expected:
     asked = msgspec.msgpack.decode(question, type=_Question)
     request = asked.request
-    target = FakeTarget(FakeModel(*asked.target))
+    model = FakeModel(*asked.target)
+    proposer = None
+    if asked.speculative.draft.needs_proposer:
+        proposer = LoneFakeProposer(FakeProposer(model, model.seed + 1, 1, model.sharp, asked.agreement))
     tokens: list[int] = []
     logprobs: list[float] = []
 
@@ -63,7 +73,7 @@ def _answer(question: bytes) -> Expected:
 
     try:
         generated = generate_stream(
-            target,
+            FakeTarget(model),
             asked.speculative,
             request.prompt,
             request.params,
@@ -72,7 +82,8 @@ def _answer(question: bytes) -> Expected:
             request.eos,
             listen,
             choice=request.choice,
-            verify=request.verify or asked.speculative.rule,
+            verify=request.verify,
+            proposer=proposer,
         )
     except SpecError:
         return Expected(tokens, logprobs, "error")

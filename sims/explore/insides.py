@@ -109,6 +109,12 @@ class Insides:
         return self.pool._index._nodes
 
     @property
+    def proposed(self) -> NDArray[np.uint64]:
+        """The checksum in every slot of the proposer's memory, like `written`."""
+        sums: NDArray[np.uint64] = self.runner._proposer._memory._sums  # type: ignore[union-attr]  # a fake one
+        return sums
+
+    @property
     def written(self) -> NDArray[np.uint64]:
         """The checksum in every slot of the model's memory, `[num_blocks, block_tokens]`."""
         sums: NDArray[np.uint64] = self.runner._model._memory._sums  # type: ignore[attr-defined]  # a fake target

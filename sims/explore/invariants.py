@@ -7,7 +7,7 @@ from collections import Counter
 from itertools import chain
 
 from actors.messages import Step
-from kvpool import blocks_for
+from kvpool import Salt, blocks_for
 from models.checked_kv import checksum
 from scheduler import State
 from sims.explore.insides import Insides
@@ -116,10 +116,10 @@ class Prefixes:
 
     def __init__(self, block_tokens: int) -> None:
         self._size = block_tokens
-        self._sums: dict[tuple[str | None, bytes], int] = {}
+        self._sums: dict[tuple[Salt, bytes], int] = {}
         self._known: dict[int, object] = {}
 
-    def allow(self, salt: str | None, context: list[int]) -> None:
+    def allow(self, salt: Salt, context: list[int]) -> None:
         """Allow the prefixes of a context; its last token is never cached."""
         for end in range(self._size, len(context), self._size):
             self._sums[salt, array("i", context[:end]).tobytes()] = checksum(context[:end])
@@ -139,7 +139,8 @@ class Prefixes:
             if expected is None:
                 spelled = array("i", tokens).tolist()
                 raise Violation(SHARING, f"block {block} is indexed as the end of {spelled}, which nobody's context is")
-            if is_memory_there and int(insides.written[block, -1]) != expected:
+            memories = [insides.written, insides.proposed] if isinstance(above.key, tuple) else [insides.written]
+            if is_memory_there and any(int(written[block, -1]) != expected for written in memories):
                 spelled = array("i", tokens).tolist()
                 raise Violation(SHARING, f"block {block} is indexed as the end of {spelled} and was never written so")
         self._known = dict(nodes)

@@ -89,5 +89,4 @@ class Pace:
     def _num_blocks(self, served: Served) -> int:
         """Blocks for a sequence's context, a draft, and a block to grow."""
         size = self._config.block_tokens
-        end = len(served.request.prompt) + served.room - 1
-        return blocks_for(min(end, len(served.context) + served.speculative.k + size), size)
+        return blocks_for(min(served.num_slots, len(served.context) + served.speculative.k + size), size)

@@ -88,7 +88,14 @@ async def live(scenario: Scenario, watch: Watch) -> None:
         return result
 
     passes = watch.watched_passes(faulty_passes(run_pass, watch.agenda, scenario.late_s))
-    engine = Engine(scenario.model(), scenario.engine, tap=watch, run_pass=passes, pass_cost=scenario.pass_cost)
+    engine = Engine(
+        scenario.model(),
+        scenario.engine,
+        proposer=scenario.proposer(),
+        tap=watch,
+        run_pass=passes,
+        pass_cost=scenario.pass_cost,
+    )
     plant(engine, watch.agenda)
     watch.attach(engine)
     crowd = Crowd(scenario, engine, watch)

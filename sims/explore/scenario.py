@@ -4,16 +4,29 @@ from typing import Any, Literal
 
 import msgspec
 
-from models import FakeModel
+from models import FakeModel, FakeProposer
 from scheduler import EngineConfig, PassCost, Request
 from sims.errors import SimError
-from sims.explore.target import SpoilingModel
+from sims.explore.target import FailingProposer, SpoilingModel
 from sims.faults import KINDS, FaultKind
 
 Way = Literal["cancel", "break", "raise", "task"]
 """`cancel()`; breaking out of the loop; an exception in its body; the cancellation of the client's task."""
 
-LEAVING_AT = ("Submit", "Admit", "Admitted", "Reserve", "Reserved", "Step", "StepDone", "Settle", "Settled", "Resume")
+LEAVING_AT = (
+    "Submit",
+    "Admit",
+    "Admitted",
+    "Reserve",
+    "Reserved",
+    "Propose",
+    "Proposed",
+    "Step",
+    "StepDone",
+    "Settle",
+    "Settled",
+    "Resume",
+)
 """Messages at which a client may leave."""
 
 
@@ -73,13 +86,13 @@ class Strike(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """An engine over a fake target, its clients and faults.
+    """An engine over a fake target and a fake proposer, its clients and faults.
 
     `order` seeds the choice among ready callbacks (None: first in, first out), and `haste` is how often the latest
-    is taken instead. `bad_rows` are passes (from 0) whose first row of logits is NaN; a pass over a prompt that
-    begins with `poison` raises. With `per_row_s` the engine
-    knows what a row costs, and adapts its drafts. It is closed at `close_at_s`, as message number `close_at_message`
-    (from 1) is handed over, or when all have gone.
+    is taken instead. `bad_rows` are passes (from 0) whose first row of logits is NaN, `bad_proposals` calls of the
+    proposer that raise; its law is the target's by a share of `agreement`. A pass over a prompt that begins with
+    `poison` raises. With `per_row_s` the engine knows what a row costs, and adapts its drafts. It is closed at
+    `close_at_s`, as message number `close_at_message` (from 1) is handed over, or when all have gone.
     """
 
     engine: EngineConfig
@@ -87,6 +100,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     faults: list[Fault] = []
     strikes: list[Strike] = []
     bad_rows: list[int] = []
+    bad_proposals: list[int] = []
     poison: int | None = None
     order: int | None = None
     haste: float = 0.0
@@ -94,6 +108,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     vocab: int = 8
     context: int = 1
     sharp: float = 8.0
+    agreement: float = 0.5
     pass_s: float = 0.001
     per_row_s: float | None = None
     late_s: float = 0.1
@@ -106,6 +121,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
         return SpoilingModel(
             self.bad_rows, self.poison, self.target_seed, self.vocab, self.context, self.sharp, max_len
         )
+
+    def proposer(self) -> FakeProposer:
+        """Make what drafts for those whose drafts a model makes."""
+        target = FakeModel(self.target_seed, self.vocab, self.context, self.sharp)
+        return FailingProposer(self.bad_proposals, target, self.target_seed + 1, self.sharp, self.agreement)
 
     def __post_init__(self) -> None:
         if self.engine.pass_timeout_s is None and any(fault.kind == "hang" for fault in self.faults):
@@ -144,6 +164,9 @@ def _unusual(value: Any) -> Any:
             usual = field.default_factory() if field.default_factory is not msgspec.NODEFAULT else field.default
             if held != usual:
                 fields[field.encode_name] = _unusual(held)
+        config = value.__struct_config__
+        if config.tag is not None and config.tag_field is not None:
+            fields[config.tag_field] = config.tag
         return fields
     if isinstance(value, list | tuple):
         return [_unusual(item) for item in value]

@@ -11,7 +11,7 @@ from scheduler import EngineConfig, Request, RequestError
 from sims.errors import SimError
 from sims.explore.run import Outcome, run
 from sims.explore.scenario import Client, Scenario
-from spec import SamplingParams, SpecConfig
+from spec import Chain, Expansion, SamplingParams, SpecConfig
 
 _PLAIN = {
     "poison": None,
@@ -65,7 +65,7 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
             rest = clients[:start] + clients[start + size :]
             if rest:
                 yield with_fields(scenario, clients=rest)
-    for field in ("faults", "strikes", "bad_rows"):
+    for field in ("faults", "strikes", "bad_rows", "bad_proposals"):
         items = getattr(scenario, field)
         for i in range(len(items)):
             yield with_fields(scenario, **{field: items[:i] + items[i + 1 :]})
@@ -112,9 +112,14 @@ def _smaller_engines(engine: EngineConfig) -> Iterator[EngineConfig]:
         "max_model_len": engine.max_model_len // 2 or 1,
     }
     yield from _plainer(engine, plain)
-    if engine.speculative.k > 1:
+    if engine.speculative.shape is None and engine.speculative.k > 1:
         smaller = msgspec.structs.replace(engine.speculative, k=engine.speculative.k - 1)
         yield msgspec.structs.replace(engine, speculative=smaller)
+    if engine.speculative.shape is not None:
+        for shape in (Chain(1), Expansion((2,)), Chain(2)):
+            if shape.max_nodes < engine.speculative.k:
+                smaller = msgspec.structs.replace(engine.speculative, k=0, shape=shape)
+                yield msgspec.structs.replace(engine, speculative=smaller)
 
 
 def _smaller_clients(client: Client) -> Iterator[Client]:
@@ -143,7 +148,7 @@ def _smaller_requests(request: Request) -> Iterator[Request]:
         "cache_salt": None,
         "priority": 0,
         "choice": 0,
-        "verify": "resample",
+        "verify": None,
         "seed": 0,
     }
     yield from _plainer(request, plain)

@@ -1,11 +1,12 @@
-"""A fake target that now and then gives a row no distribution can be made of."""
+"""A fake target that may give a row no distribution can be made of, and a fake proposer that may fail."""
 
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from models import Chunk, FakeModel
+from models import Ask, Chunk, FakeModel, FakeProposer
+from sims.faults import Injected
 
 
 class Poisoned(RuntimeError):
@@ -43,3 +44,27 @@ class SpoilingModel(FakeModel):
                 rows[0] = np.nan
             self._num_passes[0] += 1
         return rows
+
+
+class FailingProposer(FakeProposer):
+    """At each of the listed calls, from 0, it raises: before it has written what it is fed, or has given a law."""
+
+    def __init__(self, failing: Iterable[int], target: FakeModel, seed: int, sharp: float, mix: float) -> None:
+        super().__init__(target, seed, 1, sharp, mix)
+        self._failing = set(failing)
+        self._num_calls = [0]  # one count, whatever copies of the proposer there are
+
+    def feed(self, chunks: Sequence[Chunk]) -> None:
+        """Write tokens, or fail."""
+        self._count()
+        super().feed(chunks)
+
+    def laws(self, asks: Sequence[Ask]) -> NDArray[np.float64]:
+        """Give laws, or fail."""
+        self._count()
+        return super().laws(asks)
+
+    def _count(self) -> None:
+        self._num_calls[0] += 1
+        if self._num_calls[0] - 1 in self._failing:
+            raise Injected("the proposer fails")

@@ -2,21 +2,27 @@
 
 from scheduler import EngineConfig, Request
 from sims.explore.scenario import Client, Fault, Leave, Scenario, Strike
-from spec import SamplingParams, SpecConfig
+from spec import Draft, SamplingParams, SpecConfig, Static
 
 _GREEDY = SamplingParams(temperature=0.0)
 _SAMPLED = SamplingParams(temperature=1.0)
 _AT_ANY_TIME = Leave(delay_s=0.0)
 
 
-def _engine(k: int = 2, stream_tokens: int = 16, max_running: int = 4) -> EngineConfig:
+_TREE = SpecConfig(Draft.FAKE, shape=Static(((0,), (1,), (0, 0))), rule="match")
+_DRAWN_TREE = SpecConfig(Draft.FAKE, shape=Static(((0,), (1,), (0, 0))), children="distinct")
+
+
+def _engine(
+    k: int = 2, stream_tokens: int = 16, max_running: int = 4, speculative: SpecConfig | None = None
+) -> EngineConfig:
     return EngineConfig(
         num_blocks=6,
         block_tokens=2,
         max_batch_tokens=16,
         max_running=max_running,
         max_model_len=12,
-        speculative=SpecConfig.parse("prompt_lookup", k),
+        speculative=speculative or SpecConfig.parse("prompt_lookup", k),
         stream_tokens=stream_tokens,
         audit_every=1,
     )
@@ -62,6 +68,17 @@ TINY: dict[str, Scenario] = {
     "parks": _scenario(  # who has not read makes room for the other
         _engine(k=1, stream_tokens=2, max_running=1),
         [Client(request=_request([0], 3)), Client(request=_request([1], 1))],
+    ),
+    "tree": _scenario(_engine(speculative=_TREE), [Client(request=_request([1, 0], 3, _SAMPLED), leave=_AT_ANY_TIME)]),
+    "drawn-tree": _scenario(
+        _engine(speculative=_DRAWN_TREE), [Client(request=_request([1, 0], 3, _SAMPLED), leave=_AT_ANY_TIME)]
+    ),
+    "two-trees": _scenario(
+        _engine(speculative=_TREE),
+        [Client(request=_request([1, 0], 2), leave=_AT_ANY_TIME), Client(request=_request([1, 0], 1))],
+    ),
+    "tree-runner-dies": _scenario(
+        _engine(speculative=_DRAWN_TREE), [Client(request=_request([1, 0], 3, _SAMPLED))], (Fault("die_runner", 2),)
     ),
     "model-raises": _scenario(
         _engine(), [Client(request=_request(_LOOPS, 3), leave=_AT_ANY_TIME)], (Fault("raise", 1),)

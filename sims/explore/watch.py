@@ -102,7 +102,10 @@ class Watch:
         for client in scenario.clients:
             for request in (client.request, client.again):
                 if request is not None and fits(scenario, request):
-                    self._prefixes.allow(request.cache_salt, request.prompt + expected(scenario, request).tokens)
+                    context = request.prompt + expected(scenario, request).tokens
+                    has_proposer = (request.speculative or scenario.engine.speculative).draft.needs_proposer
+                    salt = (request.cache_salt, "proposer") if has_proposer else request.cache_salt
+                    self._prefixes.allow(salt, context)
 
     def attach(self, engine: Engine) -> None:
         """Open up an engine that has not started."""
@@ -262,11 +265,13 @@ class Watch:
 
             def watched() -> T:
                 is_late = self._pass is not mine
-                before = self.insides.written.copy()
+                before = self.insides.written.copy(), self.insides.proposed.copy()
                 result = work()
                 if is_late:
                     self.note("runner", "a pass that was given up completes")
-                    if self.insides.engine.failure is None and (before != self.insides.written).any():
+                    if self.insides.engine.failure is None and (
+                        (before[0] != self.insides.written).any() or (before[1] != self.insides.proposed).any()
+                    ):
                         violation = Violation(FENCE, "a pass that was given up wrote to memory that is in use")
                         self.found(violation)
                 return result
@@ -315,7 +320,9 @@ class Watch:
             is_planted = is_planted or ("was promised room" in str(error) and struck["out_of_blocks"])
             is_planted = is_planted or cause == "Poisoned"
             self._num_poisoned += cause == "Poisoned"
-            if not is_planted or self._num_crashes > struck.total() + self._num_poisoned:
+            is_planted = is_planted or self.was_struck  # what is left in its mailbox is about blocks that are back
+            num_planted = struck.total() + self._num_poisoned + len(self._scenario.bad_proposals)
+            if not is_planted or (self._num_crashes > num_planted and not self.was_struck):
                 self.found(Violation(CRASH, str(error), self._tracebacks.pop(actor.name, "")))
         if is_for_good:
             self.coverage.count(self.coverage.faults, "given_up")
@@ -328,8 +335,9 @@ class Watch:
             self._asked = self._step = None
             self._is_pool_lost = self._is_memory_lost = False
         elif actor is insides.runner:
-            if self._step is not None and len(self._step.feeds) == 1:
-                self.raised_alone[self._step.feeds[0].seq] += 1
+            match self._step or self._asked:
+                case Step(_, [alone]) | Propose(_, [alone]):
+                    self.raised_alone[alone.seq] += 1
             self._step = None
             self._is_memory_lost = True
         else:

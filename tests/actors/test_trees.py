@@ -112,6 +112,7 @@ def test_a_prefix_hit_brings_the_proposers_state():
                 stream = running.submit(request(prompt, max_tokens=16))
                 seen += await read_all([stream])
                 cached.append(stream.num_cached_tokens)
+            assert running.stats().counters.num_failed_proposals == 0
             asks = [ask for message in running._scheduler._tap.of(Propose) for ask in message.asks]
             return seen, cached, [(ask.seq, ask.start) for ask in asks]
 
@@ -282,3 +283,56 @@ def test_a_tree_that_the_pool_cannot_hold_whole_is_refused_and_one_that_may_be_c
 
     seen, asked = run(main())
     assert seen == [alone(each, DRAWN, fake()) for each in asked]
+
+
+@pytest.mark.parametrize("params", [SAMPLED, PENALISED])
+@pytest.mark.parametrize("rule", ["resample", "traversal"])
+def test_a_request_for_one_token_needs_no_draft(rule, params):
+    speculative = SpecConfig("fake", shape=Expansion((2, 2)), children="iid", rule=rule)
+    asked = request(max_tokens=1, params=params)
+
+    async def main():
+        target = fake()
+        async with engine(target, speculative=speculative, proposer=proposer(target)) as running:
+            return await read_all([running.submit(asked)]), len(running._scheduler._tap.of(Propose))
+
+    assert run(main()) == ([alone(asked, speculative, fake())], 0)
+
+
+@pytest.mark.parametrize("num_more", range(4, 13))
+def test_an_answer_that_comes_back_as_a_prompt_finds_the_proposers_state(num_more):
+    """The proposer is fed what a round accepted in the next one: a block is shared when both have written it."""
+    first = request([1, 2, 3, 4, 1], max_tokens=12)
+    answer = alone(first, DYNAMIC, fake()).tokens
+    second = request([*first.prompt, *answer[:num_more]], max_tokens=8)
+
+    async def main():
+        target = fake()
+        async with engine(target, speculative=DYNAMIC, proposer=proposer(target, 1.0)) as running:
+            seen = [*await read_all([running.submit(first)]), *await read_all([running.submit(second)])]
+            assert_all_back(running)
+            counters = running.stats().counters
+            return seen, counters.num_failed_proposals, counters.num_cached_tokens
+
+    seen, num_failed, num_cached = run(main())
+    assert seen == [alone(each, DYNAMIC, fake()) for each in (first, second)]
+    assert num_failed == 0
+    assert num_cached > 0
+
+
+def test_where_the_pool_is_short_a_proposer_loses_its_state_with_the_blocks():
+    """Preempted and computed again, in chunks, a draft is what it was: drawn from where its generator stood."""
+
+    async def main():
+        target = fake()
+        asked = [request([i % 8, 2, 3, 1, i % 5], max_tokens=20, seed=i, params=SAMPLED) for i in range(6)]
+        changes = {"num_blocks": 16, "max_batch_tokens": 16}
+        async with engine(target, speculative=DRAWN, proposer=proposer(target), **changes) as running:
+            seen = await read_all([running.submit(each) for each in asked])
+            assert_all_back(running)
+            return asked, seen, running.stats().counters
+
+    asked, seen, counters = run(main())
+    assert seen == [alone(each, DRAWN, fake()) for each in asked]
+    assert counters.num_preemptions > 0
+    assert counters.num_restarts == 0

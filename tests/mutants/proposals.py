@@ -1,0 +1,101 @@
+"""Mistakes to plant where a model's drafts go through the engine."""
+
+from tests.mutants.engine import SCHEDULING, mutant
+
+CORE, SEQUENCE, REQUEST = (f"scheduler/{name}.py" for name in ("core", "sequence", "request"))
+PROPOSAL, ADAPTIVE, RUNNER = "scheduler/proposal.py", "scheduler/adaptive.py", "actors/runner.py"
+EVERY = "actors/trees::every_configuration_gives_the_text_of_the_one_sequence_loop"
+
+MUTANTS = [
+    mutant(
+        "share what the proposer has not written",
+        SCHEDULING,
+        "sequence.covered if sequence.has_proposer else None",
+        "None",
+        "actors/trees::an_answer_that_comes_back_as_a_prompt_finds_the_proposers_state",
+    ),
+    mutant(
+        "share with a proposer what none was fed",
+        SEQUENCE,
+        'return (self.request.cache_salt, "proposer") if self.has_proposer else self.request.cache_salt',
+        "return self.request.cache_salt",
+        "actors/trees::what_no_proposer_was_fed_is_found_by_none",
+    ),
+    mutant(
+        "leave the generator of drafts where it was before the round",
+        CORE,
+        "            sequence.draft_rng.state = planned.draft.rng_state\n",
+        "            pass\n",
+        EVERY,
+    ),
+    mutant(
+        "think that a proposer which failed was fed",
+        CORE,
+        "            if sequence.seq in proposals:\n                sequence.covered = len(sequence.context)\n",
+        "            sequence.covered = len(sequence.context)\n",
+        "actors/trees::a_proposer_that_fails_costs_speed_and_never_text",
+    ),
+    mutant(
+        "go without a draft that the text depends on",
+        RUNNER,
+        "                if any(ask.is_needed for ask in message.asks):\n",
+        "                if False:\n",
+        "actors/trees::a_draft_that_the_text_depends_on_is_made_again",
+    ),
+    mutant(
+        "let a failing proposer take the runner down",
+        RUNNER,
+        "                if any(ask.is_needed for ask in message.asks):\n",
+        "                if True:\n",
+        "actors/trees::a_proposer_that_fails_costs_speed_and_never_text",
+    ),
+    mutant(
+        "feed prefill to the target only",
+        SCHEDULING,
+        "is_proposed_for = sequence.has_proposer and sequence.covered >= sequence.cached",
+        "is_proposed_for = False",
+        "actors/trees::a_prefix_hit_brings_the_proposers_state",
+    ),
+    mutant(
+        "make no room for nodes side by side",
+        REQUEST,
+        "    return num_slots + max(max_nodes(shape, num_layers) - num_layers for num_layers in layers)\n",
+        "    return num_slots\n",
+        "actors/trees::a_tree_that_the_pool_cannot_hold_whole_is_refused_and_one_that_may_be_cut_is_not",
+    ),
+    mutant(
+        "hang the nodes of a cut tree where they hung before",
+        PROPOSAL,
+        "            parents = [number[self.parents[node]] for node in nodes]\n",
+        "            parents = [self.parents[node] for node in nodes]\n",
+        "scheduler/adaptive::a_tree_is_cut_to_nodes_that_keep_their_parents",
+    ),
+    mutant(
+        "take a proposer at its word for ever",
+        ADAPTIVE,
+        "                rates[grade].learn(is_emitted)\n",
+        "                if grade >= 0:\n                    rates[grade].learn(is_emitted)\n",
+        "scheduler/adaptive::a_proposer_is_taken_at_its_word_until_it_is_known_better",
+    ),
+    mutant(
+        "grade a node by its whole path",
+        ADAPTIVE,
+        "int(_NUM_GRADES * value / before)",
+        "int(_NUM_GRADES * value)",
+        "scheduler/adaptive::all_siblings_are_judged_and_only_those_on_the_path",
+    ),
+    mutant(
+        "give the verifier a law of the round before",
+        RUNNER,
+        "        laws, self._laws = self._laws, {}\n",
+        "        laws = self.__dict__.setdefault('_first_laws', self._laws)\n        self._laws = {}\n",
+        EVERY,
+    ),
+    mutant(
+        "judge a round without a draft by the rule of its drafts",
+        SCHEDULING,
+        'verify=sequence.speculative.rule if draft.tokens else "match"',
+        "verify=sequence.speculative.rule",
+        "actors/trees::a_request_for_one_token_needs_no_draft",
+    ),
+]
