@@ -16,7 +16,7 @@ from spec import Draft, Rule
 Clock = Literal["virtual", "wall"]
 
 MOST_REQUESTS = 10**7
-MOST_BLOCKS = 2**24
+MOST_BLOCKS = 2**22
 
 
 class Fake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -136,3 +136,21 @@ def test_links_lead_somewhere():
 def test_snippets_are_whole_programs():
     for param in snippets("python"):
         ast.parse(param.values[0])
+
+
+@pytest.mark.parametrize(("version", "is_right"), [("3.9.18", False), ("3.10.13", False), ("3.11.0", True)])
+def test_make_looks_at_the_version_before_it_sets_anything_up(version, is_right, tmp_path):
+    python, log = tmp_path / "python", tmp_path / "log"
+    #   a Python that knows its version, and of everything else only that it was asked
+    python.write_text(
+        f'#!/bin/sh\ncase "$1" in -V) echo Python {version};; -c) exec {sys.executable} -c "'
+        f"import sys; sys.version_info = tuple(map(int, '{version}'.split('.')))\n$2\";; "
+        f"*) echo $* >> {log}; mkdir -p {tmp_path}/venv; exit 7;; esac\n"
+    )
+    python.chmod(0o755)
+    command = ["make", "-C", str(ROOT), "run", f"VENV={tmp_path}/venv", f"PYTHON={python}", "UV="]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert log.exists() == is_right
+    assert ("Python 3.11 or newer is needed" in done.stderr) != is_right
+    assert is_right or f"is Python {version}: make PYTHON=" in done.stderr

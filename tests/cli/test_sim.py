@@ -90,7 +90,7 @@ def test_a_deadlock_is_told_with_its_seed(monkeypatch):
         (["--cancel-rate", "1.5"], ["--cancel-rate", "0<=x<=1"]),
         (["--prompt-tokens", "many"], ["--prompt-tokens", "'many'", "LOW-HIGH"]),
         (["--blocks", "0"], ["--blocks", "1<=x<="]),
-        (["--blocks", "99999999999"], ["--blocks", "1<=x<=16777216"]),
+        (["--blocks", "99999999999"], ["--blocks", "1<=x<=4194304"]),
         (["--requests", "99999999999"], ["--requests", "1<=x<=10000000"]),
         (["--temperature", "nan"], ["--temperature", "nan is not a finite number"]),
         (["--rate", "inf", "--arrivals", "poisson"], ["--rate", "inf is not a finite number"]),
