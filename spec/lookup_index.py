@@ -8,6 +8,7 @@ import numpy as np
 
 from spec.suffix_index import SuffixIndex
 
+NUM_SCANNED = 512  # tokens of context up to which a search of its bytes beats keeping an index
 _BULK = 48  # from so many tokens on, one numpy pass beats a loop
 _TOKEN = array("i").itemsize
 
@@ -16,17 +17,18 @@ class GramIndex:
     """Where each n-gram of the context started last, or first; the suffix itself is left out.
 
     A gram enters the index when the token after it arrives; it is keyed by its bytes. An entry for every token and n is
-    the fastest to keep where there are few n.
+    the fastest to keep where there are few n. A context of up to `NUM_SCANNED` tokens has none, and is searched.
     """
 
-    __slots__ = ("_ctx", "_grams", "_is_earliest", "_max_ngram", "strength")
+    __slots__ = ("_ctx", "_grams", "_is_earliest", "_max_ngram", "_min_ngram", "strength")
 
     def __init__(self, max_ngram: int, min_ngram: int, *, is_earliest: bool) -> None:
         self._ctx = array("i")
         self._max_ngram = max_ngram
+        self._min_ngram = min_ngram
         self._is_earliest = is_earliest
-        #   n, and the start of each gram of n tokens: longest first
-        self._grams: list[tuple[int, dict[bytes, int]]] = [(n, {}) for n in range(max_ngram, min_ngram - 1, -1)]
+        #   n, and the start of each gram of n tokens: longest first; nothing while the context is searched
+        self._grams: list[tuple[int, dict[bytes, int]]] = []
         self.strength = 0
 
     def append(self, tokens: Sequence[int]) -> None:
@@ -35,6 +37,11 @@ class GramIndex:
         old = len(ctx)
         ctx.extend(tokens)
         new = len(ctx)
+        if not self._grams:
+            if new <= NUM_SCANNED:
+                return
+            self._grams = [(n, {}) for n in range(self._max_ngram, self._min_ngram - 1, -1)]
+            old = 0
         if new - old >= _BULK:
             self._index_bulk(old, new)
             return
@@ -67,6 +74,8 @@ class GramIndex:
 
     def propose(self, k: int) -> list[int]:
         """Draft at most `k` tokens; leave the context as it was."""
+        if not self._grams:
+            return self._search(k)
         ctx = self._ctx
         t = len(ctx)
         suffix = ctx[-self._max_ngram :].tobytes()
@@ -78,6 +87,31 @@ class GramIndex:
                     return ctx[start + n : start + n + k].tolist()
         self.strength = 0
         return []
+
+    def _search(self, k: int) -> list[int]:
+        """Search the context for its suffix: a gram lies where one that is a token shorter ends too, or beyond."""
+        ctx = self._ctx
+        raw = ctx.tobytes()
+        find = raw.find if self._is_earliest else raw.rfind
+        #   low ........ high ........ len(raw)
+        #   |-- searched --|- a token at least -|
+        low, high = 0, len(raw) - _TOKEN
+        start = self.strength = 0
+        for n in range(self._min_ngram, min(self._max_ngram, len(ctx) - 1) + 1):
+            width = n * _TOKEN
+            gram = raw[-width:]
+            at = find(gram, low, high)
+            while at > 0 and at % _TOKEN:  # it is no token's first byte: go on
+                at = find(gram, at + 1, high) if self._is_earliest else find(gram, low, at + width - 1)
+            if at < 0:
+                break
+            start, self.strength = at // _TOKEN, n
+            if self._is_earliest:
+                low = max(0, at - _TOKEN)
+            else:
+                high = at + width
+        n = self.strength
+        return ctx[start + n : start + n + k].tolist() if n else []
 
 
 class LongGramIndex:

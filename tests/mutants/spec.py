@@ -46,6 +46,19 @@ MUTANTS = [
                 "            start = max(0, old - n)\n            if start < new",
                 "            start = old\n            if start < new",
             ),
+            "take bytes for tokens where they are not cut at one": (
+                "            while at > 0 and at % _TOKEN:",
+                "            while False:",
+            ),
+            "search for the end of the context in itself": (
+                "low, high = 0, len(raw) - _TOKEN",
+                "low, high = 0, len(raw)",
+            ),
+            "look for a longer gram left of the first that is shorter": (
+                "                low = max(0, at - _TOKEN)",
+                "                high = at + width",
+            ),
+            "leave out of the index what was searched": ("            old = 0\n", ""),
             "take a long match for one of max_ngram": ("n = min(index.length[state], index.depth)", "n = 1"),
             "copy from the end of the context itself": (
                 "            if index.count[state]:  # it has occurred before",

@@ -1,5 +1,7 @@
 """The incremental drafter gives the scanning functions' drafts, whatever happened to its sequence before."""
 
+from unittest import mock
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -69,6 +71,14 @@ def test_one_bulk_append_equals_many_single_ones(cfg, tokens):
     assert bulk.propose(8) == single.propose(8) == asked.propose(8) == propose(cfg, tokens, 8)
 
 
+def looks_up(index, pieces, max_ngram, min_ngram, is_earliest):
+    ctx = []
+    for piece in pieces:
+        index.append(piece)
+        ctx += piece
+        assert index.propose(5) == prompt_lookup(ctx, 5, max_ngram, min_ngram, is_earliest=is_earliest)
+
+
 @settings(max_examples=200)
 @given(
     st.integers(1, 4).flatmap(lambda vocab: st.lists(st.lists(st.integers(0, vocab - 1), max_size=60), max_size=5)),
@@ -78,11 +88,24 @@ def test_one_bulk_append_equals_many_single_ones(cfg, tokens):
     st.sampled_from([GramIndex, LongGramIndex]),
 )
 def test_both_lookup_indexes_find_either_occurrence(pieces, min_ngram, more, is_earliest, kind):
-    index, ctx = kind(min_ngram + more, min_ngram, is_earliest=is_earliest), []
-    for piece in pieces:
-        index.append(piece)
-        ctx += piece
-        assert index.propose(5) == prompt_lookup(ctx, 5, min_ngram + more, min_ngram, is_earliest=is_earliest)
+    with mock.patch("spec.lookup_index.NUM_SCANNED", 0):
+        index = kind(min_ngram + more, min_ngram, is_earliest=is_earliest)
+        looks_up(index, pieces, min_ngram + more, min_ngram, is_earliest)
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.lists(st.sampled_from([0, 1, 256, 257, 65536, 2**24, 2**31 - 1]), max_size=20), max_size=6),
+    st.integers(1, 3),
+    st.integers(0, 3),
+    st.booleans(),
+    st.sampled_from([20, 512]),
+)
+def test_a_short_context_is_searched_and_indexed_when_it_is_long(pieces, min_ngram, more, is_earliest, num_scanned):
+    """Ids whose bytes look like others' where they are not cut at a token."""
+    with mock.patch("spec.lookup_index.NUM_SCANNED", num_scanned):
+        index = GramIndex(min_ngram + more, min_ngram, is_earliest=is_earliest)
+        looks_up(index, pieces, min_ngram + more, min_ngram, is_earliest)
 
 
 @pytest.mark.parametrize("draft", ["ngram", "prompt_lookup"])
