@@ -1,9 +1,8 @@
 """The client's end of a request: a bounded buffer of tokens with one reader."""
 
 import asyncio
-from collections import deque
+from array import array
 from collections.abc import AsyncGenerator, Callable, Sequence
-from itertools import repeat
 from typing import NamedTuple
 
 import msgspec
@@ -24,6 +23,29 @@ class Token(msgspec.Struct, frozen=True, gc=False):
     is_accepted: bool = False
 
 
+class Emitted(msgspec.Struct, frozen=True, gc=False):
+    """Tokens of one round: their ids, their log-probabilities if asked for, and the first one's `index`.
+
+    The first `num_accepted` of them had been drafted.
+    """
+
+    ids: Sequence[int]
+    logprobs: Sequence[float] | None
+    index: int
+    num_accepted: int
+
+    def token(self, i: int) -> Token:
+        """Give the token of place `i`."""
+        return Token(
+            self.ids[i], None if self.logprobs is None else self.logprobs[i], self.index + i, i < self.num_accepted
+        )
+
+    def past(self, i: int) -> "Emitted":
+        """Give the tokens from place `i` on."""
+        logprobs = None if self.logprobs is None else self.logprobs[i:]
+        return Emitted(self.ids[i:], logprobs, self.index + i, max(0, self.num_accepted - i))
+
+
 class Speculation(NamedTuple):
     """What speculation did for some tokens of a request.
 
@@ -36,7 +58,7 @@ class Speculation(NamedTuple):
 
 
 class Stream:
-    """Iterate to get the tokens. Leaving the loop, by whatever way, cancels the request.
+    """Iterate to get the tokens, or over `rounds()`. Leaving the loop, by whatever way, cancels the request.
 
     `finish_reason` is None until the sequence has ended and its blocks are back: a loop that comes to its end leaves
     the reason there, and so does `cancel()`. `error` says more where the engine ended it. A client that leaves
@@ -56,23 +78,25 @@ class Stream:
         self.error: str | None = None
         self.num_cached_tokens: int | None = None
         self.admitted_s: float | None = None
-        self._rounds: list[tuple[int, int, int]] = []  # per round: tokens handed over, drafted, accepted
+        self._rounds = array("i")  # three numbers per round: tokens handed over, drafted, accepted
         self._capacity = capacity
         self._largest_round = largest_round
         self._send = send
-        self._buffer: deque[Token] = deque()
+        self._buffer: list[Emitted] = []
+        self._num_taken = 0  # of the first of these
+        self._num_unread = 0
         self._num_pushed = 0
         self._is_paused = False
         self._has_left = False
         self._has_reader = False
         self._loop = asyncio.get_running_loop()
         self._reader: asyncio.Future[None] | None = None
-        self._ended = asyncio.Event()
+        self._ended: asyncio.Event | None = None  # made by who waits for it
 
     @property
     def num_unread(self) -> int:
         """Tokens that are there and have not been read."""
-        return len(self._buffer)
+        return self._num_unread
 
     @property
     def num_emitted(self) -> int:
@@ -82,7 +106,7 @@ class Stream:
     @property
     def num_rounds(self) -> int:
         """Rounds whose tokens the engine has handed over."""
-        return len(self._rounds)
+        return len(self._rounds) // 3
 
     @property
     def num_drafted(self) -> int:
@@ -102,7 +126,8 @@ class Stream:
         num_left = self._num_pushed if num_tokens is None else num_tokens
         num_rounds = num_drafted = 0
         accepted_by_draft = []
-        for num_pushed, drafted, accepted in self._rounds:
+        rounds = self._rounds
+        for num_pushed, drafted, accepted in zip(rounds[::3], rounds[1::3], rounds[2::3], strict=True):
             if num_left <= 0:
                 break
             num_rounds += 1
@@ -115,40 +140,78 @@ class Stream:
     def __aiter__(self) -> AsyncGenerator[Token, None]:
         return self._tokens()
 
+    def rounds(self) -> AsyncGenerator[Emitted, None]:
+        """Iterate over what rounds emitted, the tokens of each at once: for many readers far cheaper."""
+        return self._whole_rounds()
+
     async def cancel(self) -> None:
         """Cancel the request. When this returns its sequence holds nothing; no token follows the call.
 
         Legal at any time and any number of times; no effect after the end.
         """
         self.leave()
-        await self._ended.wait()
+        await self._end()
 
     async def aclose(self) -> None:
         """Cancel, as a closing context manager does."""
         await self.cancel()
 
     async def _tokens(self) -> AsyncGenerator[Token, None]:
+        self._begin_to_read()
+        try:
+            while self._buffer or await self._is_more():
+                yield self._take_token()
+        finally:
+            self._has_reader = False
+            self.leave()
+
+    async def _whole_rounds(self) -> AsyncGenerator[Emitted, None]:
+        self._begin_to_read()
+        try:
+            while self._buffer or await self._is_more():
+                yield self._take_round()
+        finally:
+            self._has_reader = False
+            self.leave()
+
+    def _begin_to_read(self) -> None:
         if self.finish_reason is None:
             if self._has_reader and not self._has_left:
                 raise RuntimeError(f"stream {self.id} has a reader already: one at a time")
             if asyncio.get_running_loop() is not self._loop:
                 raise RuntimeError(f"stream {self.id} belongs to the event loop of its engine, and this is another")
         self._has_reader = True
-        try:
-            while True:
-                while self._buffer:
-                    token = self._buffer.popleft()
-                    if self._is_paused:
-                        self._resume_if_drained()
-                    yield token
-                if self._has_left:  # by another task
-                    await self._ended.wait()
-                if self.finish_reason is not None:
-                    return
-                await self._wait()
-        finally:
-            self._has_reader = False
-            self.leave()
+
+    async def _is_more(self) -> bool:
+        """Wait for tokens, or for the end where none are to come."""
+        while not self._buffer:
+            if self._has_left:  # by another task
+                await self._end()
+            if self.finish_reason is not None:
+                return False
+            await self._wait()
+        return True
+
+    def _take_token(self) -> Token:
+        first, i = self._buffer[0], self._num_taken
+        if i + 1 < len(first.ids):
+            self._num_taken = i + 1
+        else:
+            self._num_taken = 0
+            del self._buffer[0]
+        self._num_unread -= 1
+        if self._is_paused:
+            self._resume_if_drained()
+        return first.token(i)
+
+    def _take_round(self) -> Emitted:
+        first = self._buffer.pop(0)
+        if self._num_taken:  # one by one, by a reader before this one
+            first, self._num_taken = first.past(self._num_taken), 0
+        self._num_unread -= len(first.ids)
+        if self._is_paused:
+            self._resume_if_drained()
+        return first
 
     def leave(self) -> None:
         """Cancel the request without waiting for its blocks: the engine is told at once.
@@ -160,9 +223,10 @@ class Stream:
             self._has_left = True
             self._wake()
         self._buffer.clear()
+        self._num_taken = self._num_unread = 0
 
     def _resume_if_drained(self) -> None:
-        unread = len(self._buffer)
+        unread = self._num_unread
         if (
             self.finish_reason is None
             and 2 * unread <= self._capacity
@@ -170,6 +234,13 @@ class Stream:
         ):
             self._is_paused = False
             self._send(Resume(self.seq))
+
+    async def _end(self) -> None:
+        """Wait until the sequence has ended."""
+        if self.finish_reason is None:
+            if self._ended is None:
+                self._ended = asyncio.Event()
+            await self._ended.wait()
 
     async def _wait(self) -> None:
         self._reader = self._loop.create_future()
@@ -192,21 +263,21 @@ class Stream:
         True where there is room for another round, else the stream is paused.
         """
         if not self._has_left:
-            start = self._num_pushed
-            at = range(start, start + len(tokens))
-            is_accepted = [i < num_accepted for i in range(len(tokens))]
-            self._buffer.extend(map(Token, tokens, repeat(None) if logprobs is None else logprobs, at, is_accepted))
-            self._num_pushed += len(tokens)
-            self._rounds.append((len(tokens), num_drafted, num_accepted))
+            num_tokens = len(tokens)
+            self._buffer.append(Emitted(tokens, logprobs, self._num_pushed, num_accepted))
+            self._num_unread += num_tokens
+            self._num_pushed += num_tokens
+            self._rounds.extend((num_tokens, num_drafted, num_accepted))
             self._wake()
-        self._is_paused = len(self._buffer) + self._largest_round > self._capacity
+        self._is_paused = self._num_unread + self._largest_round > self._capacity
         return not self._is_paused
 
     def end(self, reason: FinishReason, error: str | None = None) -> None:
         """Close the stream; its sequence holds nothing any more. What is unread stays to be read."""
         self.finish_reason = reason
         self.error = error
-        self._ended.set()
+        if self._ended is not None:
+            self._ended.set()
         self._wake()
 
 
