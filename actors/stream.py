@@ -3,12 +3,14 @@
 import asyncio
 from array import array
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from actors.messages import Cancel, Message, Resume
 from scheduler import FinishReason
+
+T = TypeVar("T")
 
 
 class Token(msgspec.Struct, frozen=True, gc=False):
@@ -138,11 +140,11 @@ class Stream:
         return Speculation(num_rounds, num_drafted, accepted_by_draft)
 
     def __aiter__(self) -> AsyncGenerator[Token, None]:
-        return self._tokens()
+        return self._read(self._take_token)
 
     def rounds(self) -> AsyncGenerator[Emitted, None]:
         """Iterate over what rounds emitted, the tokens of each at once: for many readers far cheaper."""
-        return self._whole_rounds()
+        return self._read(self._take_round)
 
     async def cancel(self) -> None:
         """Cancel the request. When this returns its sequence holds nothing; no token follows the call.
@@ -150,43 +152,31 @@ class Stream:
         Legal at any time and any number of times; no effect after the end.
         """
         self.leave()
-        await self._end()
+        await self._until_end()
 
     async def aclose(self) -> None:
         """Cancel, as a closing context manager does."""
         await self.cancel()
 
-    async def _tokens(self) -> AsyncGenerator[Token, None]:
-        self._begin_to_read()
-        try:
-            while self._buffer or await self._is_more():
-                yield self._take_token()
-        finally:
-            self._has_reader = False
-            self.leave()
-
-    async def _whole_rounds(self) -> AsyncGenerator[Emitted, None]:
-        self._begin_to_read()
-        try:
-            while self._buffer or await self._is_more():
-                yield self._take_round()
-        finally:
-            self._has_reader = False
-            self.leave()
-
-    def _begin_to_read(self) -> None:
+    async def _read(self, take: Callable[[], T]) -> AsyncGenerator[T, None]:
         if self.finish_reason is None:
             if self._has_reader and not self._has_left:
                 raise RuntimeError(f"stream {self.id} has a reader already: one at a time")
             if asyncio.get_running_loop() is not self._loop:
                 raise RuntimeError(f"stream {self.id} belongs to the event loop of its engine, and this is another")
         self._has_reader = True
+        try:
+            while self._buffer or await self._is_more():
+                yield take()
+        finally:
+            self._has_reader = False
+            self.leave()
 
     async def _is_more(self) -> bool:
         """Wait for tokens, or for the end where none are to come."""
         while not self._buffer:
             if self._has_left:  # by another task
-                await self._end()
+                await self._until_end()
             if self.finish_reason is not None:
                 return False
             await self._wait()
@@ -235,7 +225,7 @@ class Stream:
             self._is_paused = False
             self._send(Resume(self.seq))
 
-    async def _end(self) -> None:
+    async def _until_end(self) -> None:
         """Wait until the sequence has ended."""
         if self.finish_reason is None:
             if self._ended is None:

@@ -110,8 +110,8 @@ class GramIndex:
                 low = max(0, at - _TOKEN)
             else:
                 high = at + width
-        n = self.strength
-        return ctx[start + n : start + n + k].tolist() if n else []
+        end = start + self.strength
+        return ctx[end : end + k].tolist() if self.strength else []
 
 
 class LongGramIndex:

@@ -192,6 +192,63 @@ def test_tokens_say_their_place_and_whether_they_were_drafted(params):
     run(main())
 
 
+@pytest.mark.parametrize("logprobs", [True, False])
+def test_rounds_are_the_tokens_of_the_stream(logprobs):
+    async def main():
+        async with engine() as running:
+            wanted = request([1, 2, 3] * 4, max_tokens=40, logprobs=logprobs)
+            tokens = [token async for token in running.submit(wanted)]
+            stream = running.submit(wanted)
+            rounds = [emitted async for emitted in stream.rounds()]
+            assert [emitted.token(i) for emitted in rounds for i in range(len(emitted.ids))] == tokens
+            assert (len(rounds), stream.finish_reason) == (stream.num_rounds, "length")
+            assert max(len(emitted.ids) for emitted in rounds) > 2
+
+    run(main())
+
+
+def test_who_reads_rounds_is_paused_and_leaves_like_who_reads_tokens():
+    async def main():
+        async with engine(stream_tokens=8, speculative=lookup(3)) as running:
+            stream = running.submit(LONG)
+            ids = []
+            async for emitted in stream.rounds():
+                ids += emitted.ids
+                await asyncio.sleep(1)
+                assert stream.num_unread <= 8
+                if len(ids) < 60:
+                    assert running.stats().num_paused == (stream.num_unread > 4)
+                else:
+                    break
+            assert ids == expected(LONG, running.config).tokens[: len(ids)]
+            await stream.cancel()
+            assert (stream.finish_reason, stream.num_unread) == ("cancelled", 0)
+            assert_all_back(running)
+
+    run(main())
+
+
+def test_rounds_go_on_where_a_reader_of_tokens_has_stopped():
+    """Of a stream that has ended, another reader gets what is left, the rest of a round too."""
+
+    async def main():
+        async with engine() as running:
+            wanted = request([1, 2, 3] * 4, max_tokens=40, logprobs=True)
+            whole = [token async for token in running.submit(wanted)]
+            for num_read in range(1, 40):
+                stream = running.submit(wanted)
+                await until(lambda: stream.finish_reason)  # noqa: B023
+                one_by_one = aiter(stream)
+                tokens = [await anext(one_by_one) for _ in range(num_read)]
+                assert stream.num_unread == 40 - num_read
+                async for emitted in stream.rounds():
+                    tokens += [emitted.token(i) for i in range(len(emitted.ids))]
+                assert (tokens, stream.num_unread) == (whole, 0)
+                await one_by_one.aclose()
+
+    run(main())
+
+
 def test_numbers_read_earlier_do_not_change():
     async def main():
         async with engine() as running:

@@ -169,15 +169,15 @@ MUTANTS = [
     mutant(
         "return from a cancel at once",
         STREAM,
-        "        self.leave()\n        await self._ended.wait()\n",
+        "        self.leave()\n        await self._until_end()\n",
         "        self.leave()\n",
         "actors/cancel::cancel_is_legal_at_every_instant_and_returns_when_nothing_is_held",
     ),
     mutant(
         "hand tokens to a client that has left",
         STREAM,
-        "        if not self._has_left:\n            start",
-        "        if True:\n            start",
+        "        if not self._has_left:\n            num_tokens",
+        "        if True:\n            num_tokens",
         "actors/cancel::cancel_is_legal_at_every_instant_and_returns_when_nothing_is_held",
     ),
     mutant(
@@ -197,8 +197,8 @@ MUTANTS = [
     mutant(
         "tie a stream to itself",
         STREAM,
-        "        self._ended = asyncio.Event()\n",
-        "        self._ended = asyncio.Event()\n        self._self = self\n",
+        "        self._ended: asyncio.Event | None = None  # made by who waits for it\n",
+        "        self._ended: asyncio.Event | None = None\n        self._self = self\n",
         "actors/garbage::of_what_has_ended_nothing_is_alive",
     ),
     # failure and the end

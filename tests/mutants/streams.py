@@ -6,8 +6,8 @@ MUTANTS = [
     mutant(
         "pause who does not read only when a round has come too many",
         STREAM,
-        "        self._is_paused = len(self._buffer) + self._largest_round > self._capacity\n",
-        "        self._is_paused = len(self._buffer) > self._capacity\n",
+        "        self._is_paused = self._num_unread + self._largest_round > self._capacity\n",
+        "        self._is_paused = self._num_unread > self._capacity\n",
         "actors/streams::a_client_that_does_not_read_pauses_its_own_sequence_and_no_other",
     ),
     mutant(
@@ -21,9 +21,23 @@ MUTANTS = [
     mutant(
         "keep what a client that has left did not read",
         STREAM,
-        "        self._buffer.clear()\n",
+        "        self._buffer.clear()\n        self._num_taken = self._num_unread = 0\n",
         "",
         "actors/leaving::what_was_there_and_not_read_does_not_follow_either",
+    ),
+    mutant(
+        "hand over all of a round that was read in part",
+        STREAM,
+        "            first, self._num_taken = first.past(self._num_taken), 0\n",
+        "            self._num_taken = 0\n",
+        "actors/streams::rounds_go_on_where_a_reader_of_tokens_has_stopped",
+    ),
+    mutant(
+        "take each token read for a round",
+        STREAM,
+        "        self._num_unread -= len(first.ids)\n",
+        "        self._num_unread -= 1\n",
+        "actors/streams::who_reads_rounds_is_paused_and_leaves_like_who_reads_tokens",
     ),
     mutant(
         "give a name that a client took",
