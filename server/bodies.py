@@ -2,19 +2,20 @@
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import Any, TypeVar
 
 import anyio
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from server.config import ServerConfig
 from server.errors import ApiError, invalid
 from server.parameters import NESTED, NEUTRAL, NOTHING, TAKEN
 
 Body = TypeVar("Body", bound=msgspec.Struct)
+T = TypeVar("T")
 
 _MAX_LOGGED_NAMES = 100
 _MAX_UNKNOWN = 100
@@ -23,6 +24,32 @@ _LARGE_BYTES = 16 * 1024
 _REST = 4
 
 _log = logging.getLogger("outrider.server")
+
+
+async def while_there(request: Request, num_bytes: int, work: Callable[[], Awaitable[T]]) -> T:
+    """Do what a large body asks for, unless its client leaves: then drop it, and raise ClientDisconnect."""
+    if num_bytes < _LARGE_BYTES:
+        return await work()
+    done: list[T] = []
+    errors: list[ApiError] = []
+
+    async def watch(scope: anyio.CancelScope) -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch, tasks.cancel_scope)
+        try:
+            done.append(await work())
+        except ApiError as error:
+            errors.append(error)
+        tasks.cancel_scope.cancel()
+    if errors:
+        raise errors[0]
+    if not done:
+        raise ClientDisconnect
+    return done[0]
 
 
 class BodyReader:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from actors import Engine
-from server.bodies import BodyReader
+from server.bodies import BodyReader, while_there
 from server.config import ServerConfig
 from server.errors import ApiError, json_response
 from server.generation import LEFT, Generation
@@ -61,7 +61,8 @@ class Service:
         try:
             salt = self._keys.salt(request)
             data = await self._bodies.read(request)
-            job = await (self._reader.chat(data, salt) if is_chat else self._reader.completion(data, salt))
+            read = self._reader.chat if is_chat else self._reader.completion
+            job = await while_there(request, len(data), lambda: read(data, salt))
         except ApiError as error:
             self._count(is_chat, error.status)
             _log.info("refused with status %d, code %s", error.status, error.body["error"]["code"])

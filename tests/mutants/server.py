@@ -151,6 +151,13 @@ MUTANTS = [
         "anyio.to_thread.run_sync(work)",
         "server/encoding::long_texts_take_turns_off_the_loop",
     ),
+    mutant(
+        "encode for who has left",
+        BODIES,
+        "        tasks.start_soon(watch, tasks.cancel_scope)\n",
+        "",
+        "server/encoding::who_has_left_has_nothing_encoded",
+    ),
     # choices
     mutant(
         "number choices within their prompt",

@@ -6,11 +6,15 @@ import time
 import anyio
 import pytest
 
-from models.toy import ToyTokenizer
+from actors import Engine, EngineConfig
+from models.toy import ToyModel, ToyTokenizer
+from server.app import build_app
 from server.bodies import BodyReader
 from server.config import ServerConfig
 from server.encoding import Encoder
 from server.errors import ApiError
+from server.model import Served
+from server.service import Service
 from server.wire import CompletionBody
 
 TOO_LONG = "context_length_exceeded"
@@ -69,6 +73,41 @@ async def test_long_texts_take_turns_off_the_loop():
     assert (len(tokenizer.threads), tokenizer.most_at_once) == (5, 1)
     await encoder.text("ba", "prompt")
     assert tokenizer.threads[-1] is threading.main_thread()
+
+
+async def test_who_has_left_has_nothing_encoded():
+    """Many large prompts wait for their turn, and all but the first have nobody who waits for them."""
+    tokenizer = Watched()
+    served = Served(ToyModel(0, 1, 800.0), tokenizer, "fake", None)
+    body = b'{"max_tokens": 1, "prompt": "' + b" ba" * 6000 + b'"}'
+    statuses = []
+
+    async def visit(app, stays):
+        messages = [{"type": "http.request", "body": body}]
+
+        async def receive():
+            if messages:
+                return messages.pop()
+            if stays:
+                await anyio.sleep_forever()
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            statuses.append(message.get("status"))
+
+        headers = [(b"content-type", b"application/json"), (b"host", b"localhost")]
+        path = "/v1/completions"
+        scope = {"type": "http", "method": "POST", "path": path, "headers": headers, "query_string": b""}
+        await app(scope, receive, send)
+
+    async with Engine(served.model, EngineConfig(num_blocks=1024)) as engine:
+        app = build_app(Service(engine, served, ServerConfig()))
+        async with anyio.create_task_group() as visits:
+            for i in range(20):
+                visits.start_soon(visit, app, i == 0)
+        assert engine.stats().counters.num_submitted == 1
+    assert sorted(status for status in statuses if status) == [200] + [499] * 19
+    assert len(tokenizer.threads) <= 2
 
 
 async def test_between_two_large_bodies_others_have_their_turn(monkeypatch):
