@@ -54,7 +54,7 @@ def read_config(ctx: click.Context, o: dict[str, Any]) -> SimConfig:
 def by_option(command: click.Command, message: str) -> str:
     """Say a message about fields, `k is 40: ...`, with the names of the options that set them."""
     names = {path[-1]: option.opts[0] for option, path in _placed(command)}
-    names |= {"concurrency": "--concurrency", "arrivals": "--arrivals"}
+    names |= {str(option.name): option.opts[0] for option in command.params if getattr(option, "at", "") is None}
 
     def name(found: re.Match[str]) -> str:
         return names.get(found[0].rpartition(".")[2], found[0])

@@ -107,8 +107,8 @@ class SimConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             "per_token_us": self.cost.per_token_us,
             "vanish_at_s": min(self.leaving.vanish_at_s, default=0.0),
         }
-        if isinstance(self.arrivals, Open):
-            not_negative["burstiness"] = self.arrivals.burstiness
+        if isinstance(self.arrivals, Open) and self.arrivals.burstiness and not 1e-3 <= self.arrivals.burstiness <= 1e3:
+            raise SimError(f"burstiness is {self.arrivals.burstiness}: 0, or a number in [0.001, 1000]")
         for field, number in not_negative.items():
             if not 0 <= number < 2**64:
                 raise SimError(f"{field} is {number}: a finite number >= 0")

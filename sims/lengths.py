@@ -7,7 +7,8 @@ import numpy as np
 
 from sims.errors import SimError
 
-_ALLOWED = "N, LOW-HIGH (uniform) or lognormal:MEDIAN:SIGMA, in tokens >= 1"
+_MOST = 2**31 - 1
+_ALLOWED = f"N, LOW-HIGH (uniform) or lognormal:MEDIAN:SIGMA, in tokens from 1 to {_MOST}"
 
 
 class Lengths(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,7 +34,7 @@ class Lengths(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 lengths = cls(int(low), int(high))
         except ValueError:
             raise SimError(f"{text!r}: {_ALLOWED}") from None
-        if not 1 <= lengths.low <= lengths.high or (lengths.sigma is not None and not 0 <= lengths.sigma <= 8):
+        if not 1 <= lengths.low <= lengths.high <= _MOST or (lengths.sigma is not None and not 0 <= lengths.sigma <= 8):
             raise SimError(f"{text!r}: {_ALLOWED}")
         return lengths
 

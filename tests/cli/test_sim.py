@@ -94,7 +94,9 @@ def test_a_deadlock_is_told_with_its_seed(monkeypatch):
         (["--requests", "99999999999"], ["--requests", "1<=x<=10000000"]),
         (["--temperature", "nan"], ["--temperature", "nan is not a finite number"]),
         (["--rate", "inf", "--arrivals", "poisson"], ["--rate", "inf is not a finite number"]),
-        (["--prompt-tokens", "99999999999"], ["--prompt-tokens is 99999999999", "[1, 8192]"]),
+        (["--prompt-tokens", "99999"], ["--prompt-tokens is 99999", "[1, 8192]"]),
+        (["--output-tokens", "99999999999"], ["--output-tokens", "LOW-HIGH", "to 2147483647"]),
+        (["--arrivals", "gamma", "--burstiness", "1e-300"], ["--burstiness is 1e-300", "[0.001, 1000]"]),
         (["--clock", "wall", "--shuffle"], ["--shuffle", "--clock virtual"]),
         (["--fault-hang", "0.1"], ["--fault-hang is 0.1", "--pass-timeout-ms"]),
         (["--clock", "sundial"], ["virtual", "wall"]),
@@ -109,7 +111,7 @@ def test_a_deadlock_is_told_with_its_seed(monkeypatch):
     ],
 )
 def test_wrong_values_are_refused_with_what_is_allowed(args, said):
-    base = [*SMALL[:3], *SMALL[5:9]] if "trace" in args else SMALL
+    base = [*SMALL[:3], *SMALL[5:9]] if {"trace", "gamma"} & set(args) else SMALL
     result = run(*args, base=base)
     assert result.exit_code == 2
     for words in said:
