@@ -106,6 +106,9 @@ class Connection(HttpToolsProtocol):
 
     It is read at all times, so that its end is seen at once, and that ends all that was asked on it. A client may
     send requests ahead; how much of that is kept is bounded, and so is the time for a head and for a body to come.
+
+    It stands on inner parts of uvicorn's protocol (`cycle`, `pipeline`, `flow`, `_start_asgi_task`), which is why the
+    project asks for one minor version of it.
     """
 
     def __init__(
