@@ -17,7 +17,7 @@ ENDLESS = {"prompt": "ba", "max_tokens": 4000, "ignore_eos": True}
 SHORT = {"prompt": "ba", "max_tokens": 3, "temperature": 0}
 GET = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
 OPTIONS = ["model.min_pass_s=0.04", "engine.num_blocks=512", "server.max_body_bytes=20000"]
-OPTIONS += ["server.max_header_bytes=4096", "server.header_timeout_s=0.5", "server.body_timeout_s=0.5"]
+OPTIONS += ["server.max_header_bytes=4096", "server.header_timeout_s=1", "server.body_timeout_s=1"]
 
 
 @pytest.fixture(scope="module")
@@ -162,9 +162,9 @@ def test_a_slow_but_steady_body_is_taken(server):
     connection = connect(server)
     head, mark, body = request_bytes(SHORT).partition(b"\r\n\r\n")
     connection.sendall(head + mark)
-    for byte in range(0, len(body), 4):  # longer than one may stall
+    for byte in range(0, len(body), 3):  # longer than one may stall
         time.sleep(0.1)
-        connection.sendall(body[byte : byte + 4])
+        connection.sendall(body[byte : byte + 3])
     assert connection.recv(100).startswith(b"HTTP/1.1 200")
     connection.close()
 
@@ -246,7 +246,7 @@ def test_where_no_more_files_may_be_opened_the_log_stays_short():
     begun_s = time.monotonic()
     assert server.http.get("/health").status_code == 200
     held = [connect(server) for _ in range(150)]
-    time.sleep(2.5)
+    time.sleep(1.5)
     assert server.http.get("/health").status_code == 200  # who is in is served
     for connection in held:
         connection.close()
