@@ -87,10 +87,20 @@ def serve(
         config = load_config(found, given)
         status = _check(config, found) if check else _run(config)
     except ConfigError as error:
-        for mistake in str(error).splitlines():
+        for mistake in [*str(error).splitlines(), *(_of_the_model(error) if check else ())]:
             click.echo(f"Error: {mistake}", err=True)
         status = UNUSABLE
     sys.exit(status)
+
+
+def _of_the_model(error: ConfigError) -> list[str]:
+    """Tell what is wrong with the model of a configuration in which something else is wrong."""
+    try:
+        if error.rest is not None:
+            find_model(error.rest.model)
+    except ConfigError as another:
+        return str(another).splitlines()
+    return []
 
 
 def _check(config: RuntimeConfig, path: Path | None) -> int:

@@ -24,7 +24,14 @@ _ENGINE_DEFAULTS: dict[str, Any] = {"max_waiting": 1024, "speculative": {"draft"
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be used; names the key, its value and what is allowed."""
+    """A configuration that cannot be used; names the key, its value and what is allowed.
+
+    `rest` is what is left of it without what is wrong, as far as that can be said.
+    """
+
+    def __init__(self, message: str, rest: "RuntimeConfig | None" = None) -> None:
+        super().__init__(message)
+        self.rest = rest
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -120,6 +127,7 @@ def load_config(path: Path | None, overrides: Mapping[str, Any]) -> RuntimeConfi
     if isinstance(engine, dict):
         table["engine"] = _ENGINE_DEFAULTS | engine
     mistakes = list(_without_not_finite(table, ()))
+    config: RuntimeConfig | None = None
     for _ in range(_MOST_MISTAKES):
         try:
             config = msgspec.convert(table, RuntimeConfig)
@@ -133,7 +141,7 @@ def load_config(path: Path | None, overrides: Mapping[str, Any]) -> RuntimeConfi
             if not mistakes:
                 return config
             break
-    raise ConfigError("\n".join(mistakes))
+    raise ConfigError("\n".join(mistakes), config)
 
 
 def _without_not_finite(node: dict[str, Any], above: tuple[str, ...]) -> Iterator[str]:

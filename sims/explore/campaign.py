@@ -11,8 +11,8 @@ import msgspec
 from sims.errors import SimError
 from sims.explore.coverage import Coverage
 from sims.explore.draw import draw
-from sims.explore.run import run
-from sims.explore.scenario import to_json
+from sims.explore.run import Outcome, run
+from sims.explore.scenario import Scenario, to_json
 from sims.explore.shrink import shrink
 from sims.explore.twice import run_twice
 
@@ -82,16 +82,23 @@ class Campaign(msgspec.Struct):
             started_s = time.monotonic()
             if until_s is not None and started_s >= until_s:
                 return
-            self._explore(seed, twice=twice, shrinks=shrinks)
-            self.next_seed = seed + 1
+            self._explore(seed, run_twice if twice else run, after_each, shrinks=shrinks)
             self.seconds += time.monotonic() - started_s
             if after_each is not None:
                 after_each(self)
 
-    def _explore(self, seed: int, *, twice: bool, shrinks: bool) -> None:
+    def _explore(
+        self,
+        seed: int,
+        run: Callable[[Scenario], Outcome],
+        after_each: Callable[["Campaign"], None] | None,
+        *,
+        shrinks: bool,
+    ) -> None:
         scenario = draw(seed)
-        outcome = run_twice(scenario) if twice else run(scenario)
+        outcome = run(scenario)
         self.num_runs += 1
+        self.next_seed = seed + 1  # what is broken off from here on is known by what was found
         self.num_messages += outcome.num_messages
         self.num_callbacks += outcome.num_callbacks
         self.coverage.add(outcome.coverage)
@@ -103,9 +110,15 @@ class Campaign(msgspec.Struct):
                     known.num_seeds += 1
                     known.others += [seed] if len(known.others) < _MOST_OTHERS else []
                     return
-            if shrinks:
-                found.scenario = to_json(shrink(scenario, law, run_twice if twice else run))
+
+            def watched(smaller: Scenario) -> Outcome:
+                if after_each is not None:
+                    after_each(self)
+                return run(smaller)
+
             self.failures.append(found)
+            if shrinks:
+                found.scenario = to_json(shrink(scenario, law, watched))
 
 
 def load(path: Path) -> Campaign:

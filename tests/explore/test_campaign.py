@@ -267,6 +267,23 @@ def test_ctrl_c_ends_a_campaign_with_its_summary(monkeypatch, tmp_path):
     assert json.loads(file.read_text())["next_seed"] == 3
 
 
+def test_ctrl_c_while_a_failure_is_made_smaller_loses_nothing_of_it(monkeypatch, tmp_path):
+    file = tmp_path / "summary.json"
+
+    def interrupted(scenario, law, run):
+        run(scenario)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sims.explore.campaign.shrink", interrupted)
+    monkeypatch.setattr(KvPool, "release", lambda self, block: None)
+    done = invoke("--resume", str(file))
+    assert done.exit_code == 130
+    assert "1 seeds broke a law" in done.stdout
+    kept = load(file)
+    assert [from_json(found.scenario) for found in kept.failures] == [draw(kept.failures[0].seed)]
+    assert kept.next_seed == kept.failures[0].seed + 1 == kept.num_runs
+
+
 @pytest.mark.parametrize(
     "args",
     [

@@ -109,6 +109,9 @@ def test_every_mistake_is_told_at_once():
     result = CliRunner().invoke(serve, ["--check", "--set", "server.port=-1", "--set", "engine.max_running=0"])
     assert result.exit_code == 2
     assert result.output.count("Error: ") == 2
+    both = CliRunner().invoke(serve, ["--check", "--set", "server.port=-1", "--model", "/no/such/model"])
+    assert both.output.count("Error: ") == 2
+    assert "model.source is '/no/such/model'" in both.output
 
 
 def test_check_opens_the_model_and_says_what_would_be_run(tmp_path):
