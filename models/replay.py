@@ -80,13 +80,17 @@ class ReplayModel(CheckedModel):
 
 def _recite(draft: Sequence[int], parents: Sequence[int] | None, best: list[int]) -> Recited:
     """Follow a draft as long as it recites: `best` is what comes after the root and then after each drafted token."""
+    if parents is None:
+        num_accepted = 0
+        for drafted, token in zip(draft, best, strict=False):
+            if drafted != token:
+                break
+            num_accepted += 1
+        return Recited(best[: num_accepted + 1], [0.0] * (num_accepted + 1), range(num_accepted))
     tokens = best[:1]
     path: list[int] = []
     for node, drafted in enumerate(draft):
-        parent = node - 1 if parents is None else parents[node]
-        if parent == (path[-1] if path else -1) and drafted == tokens[-1]:
+        if parents[node] == (path[-1] if path else -1) and drafted == tokens[-1]:
             path.append(node)
             tokens.append(best[node + 1])
-        elif parents is None:
-            break
     return Recited(tokens, [0.0] * len(tokens), path)

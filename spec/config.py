@@ -1,6 +1,7 @@
 """How to speculate: where drafts come from, their shape, how they are taken, and how they are judged."""
 
 import enum
+import functools
 import math
 from typing import Literal, Self
 
@@ -117,11 +118,11 @@ class SpecConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         msgspec.structs.force_setattr(self, "draft", draft)
         if draft is Draft.NONE:  # one word switches any drafts off
             return
-        for field in msgspec.structs.fields(self):
-            value, kinds = getattr(self, field.name), READ_BY.get(field.name)
-            if kinds is not None and draft not in kinds and value != field.default:
+        for name, default in _defaults().items():
+            value, kinds = getattr(self, name), READ_BY.get(name)
+            if kinds is not None and draft not in kinds and value != default:
                 names = " or ".join(repr(kind.value) for kind in kinds)
-                raise refuse(field.name, value, f"{field.default!r} where draft is {draft.value!r}: it is for {names}")
+                raise refuse(name, value, f"{default!r} where draft is {draft.value!r}: it is for {names}")
 
     def _check_shape(self) -> None:
         is_short = self.draft in (Draft.NONE, Draft.NGRAM, Draft.PROMPT_LOOKUP)
@@ -158,7 +159,7 @@ class SpecConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """How many nodes a tree has is to be found by measurement."""
         return getattr(self.shape, "nodes", None) == AUTO
 
-    def for_request(self, params: SamplingParams, rule: Rule | None = None) -> Self:
+    def for_request(self, params: SamplingParams, rule: Rule | None = None) -> "SpecConfig":
         """Give the configuration that a request of these parameters is drafted and judged by; it may have its own rule.
 
         At temperature 0 nothing is drawn: children are the best ones, and every rule says the same. Raises SpecError
@@ -168,10 +169,21 @@ class SpecConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise refuse("rule", rule, f"one of {', '.join(map(repr, RULES))}")
         if params.is_greedy:
             is_plain = self.children == "top" and self.rule == "match"
-            return self if is_plain else msgspec.structs.replace(self, children="top", rule="match")
+            return self if is_plain else _greedy(self)
         return self if rule in (None, self.rule) else msgspec.structs.replace(self, rule=rule)
 
     def draft_params(self, params: SamplingParams) -> SamplingParams:
         """Give the parameters of a draft model's law: the request's, at the temperature of drafts."""
         temperature = self.draft_temperature or params.temperature or 1.0
         return msgspec.structs.replace(params, temperature=temperature)
+
+
+@functools.cache
+def _defaults() -> dict[str, object]:
+    return {field.name: field.default for field in msgspec.structs.fields(SpecConfig)}
+
+
+@functools.lru_cache(64)
+def _greedy(config: SpecConfig) -> SpecConfig:
+    """Give what requests at temperature 0 share: to check it anew for each would cost more than a round."""
+    return msgspec.structs.replace(config, children="top", rule="match")

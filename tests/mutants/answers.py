@@ -25,8 +25,15 @@ MUTANTS = [
     mutant(
         "take tokens of any kind",
         EXECUTION,
-        "    if set(map(type, tokens)) != {int} or min(tokens) < 0 or",
-        "    if not tokens or min(tokens) < 0 or",
+        "    return set(map(type, tokens)) == {int} and min(tokens) >= 0",
+        "    return bool(tokens) and min(tokens) >= 0",
+        ANSWERS,
+    ),
+    mutant(
+        "take chains of tokens that were never drafted",
+        EXECUTION,
+        "        and answer.tokens[:-1] == round_.draft[:num_accepted]\n",
+        "",
         ANSWERS,
     ),
     mutant("take accepted nodes in any order", EXECUTION, "parents[node] != above or ", "", ANSWERS),

@@ -216,15 +216,15 @@ MUTANTS = [
     mutant(
         "recite a drafted token whatever it hangs on",
         REPLAY,
-        "        if parent == (path[-1] if path else -1) and drafted == tokens[-1]:\n",
+        "        if parents[node] == (path[-1] if path else -1) and drafted == tokens[-1]:\n",
         "        if drafted == tokens[-1]:\n",
         "trees::a_recording_follows_a_tree_with_rows_and_without",
     ),
     mutant(
         "recite on after a wrong token of a chain",
         REPLAY,
-        "        elif parents is None:\n            break\n",
-        "        else:\n            path.append(node)\n",
+        "            if drafted != token:\n                break\n",
+        "",
         "replay::verification_without_rows_is_verification_with_rows",
     ),
     mutant(
