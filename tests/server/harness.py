@@ -27,8 +27,12 @@ class Server:
         self._listens = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        assert self._listens.wait(WAIT_S), self.log
-        self.port = int(re.search(r"on http://\S+:(\d+)", self.log)[1])
+        self._listens.wait(WAIT_S)
+        address = re.search(r"on http://\S+:(\d+)", self.log)
+        if address is None:
+            self.process.kill()
+            raise AssertionError(f"it does not listen: {self.log}")
+        self.port = int(address[1])
         self.url = f"http://127.0.0.1:{self.port}"
         self.http = httpx.Client(base_url=self.url, timeout=WAIT_S)
 
