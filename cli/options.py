@@ -54,6 +54,18 @@ class Share(Number):
         return super().convert(value, param, ctx)
 
 
+class SimOption(click.Option):
+    """An option that stands for the place `at` of a `SimConfig`, as in `engine.num_blocks`.
+
+    Its value times `unit` is what the simulation takes. An option without a place is read by hand.
+    """
+
+    def __init__(self, *args: Any, at: str | None = None, unit: float = 1, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.at = at
+        self.unit = unit
+
+
 SHARE = Share()
 NOT_NEGATIVE = Number(min=0)
 POSITIVE = Number(min=0, min_open=True)

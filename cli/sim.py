@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from actors import EngineStats
-from cli import sim_options
+from cli import draft_options, sim_options
 from cli.endings import BROKEN, INTERRUPTED, Broken
 from cli.options import refuse_without_effect
 from cli.outputs import OutFile, Output
@@ -35,6 +35,7 @@ _PHASES: dict[Phase, str] = {
 @sim_options.traffic
 @sim_options.leaving
 @sim_options.faults
+@draft_options.drafts
 @sim_options.engine
 @sim_options.clock
 @click.option("--json", "json_file", type=_OUT, help="Write the report as JSON; - is standard output.")

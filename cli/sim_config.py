@@ -8,23 +8,12 @@ from typing import Any
 import click
 import msgspec
 
-from cli.options import LengthsType
+from cli.draft_options import options_for, read_speculative
+from cli.options import LengthsType, SimOption
 from sims.arrivals import Closed, Open, Recorded
 from sims.config import SimConfig
 
 _RECORDED = "outrider.recorded"
-
-
-class SimOption(click.Option):
-    """An option that stands for the place `at` of a `SimConfig`, as in `engine.num_blocks`.
-
-    Its value times `unit` is what the simulation takes. An option without a place is read by hand, below.
-    """
-
-    def __init__(self, *args: Any, at: str | None = None, unit: float = 1, **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self.at = at
-        self.unit = unit
 
 
 def read_config(ctx: click.Context, o: dict[str, Any]) -> SimConfig:
@@ -33,7 +22,6 @@ def read_config(ctx: click.Context, o: dict[str, Any]) -> SimConfig:
     values = o | {
         "temperatures": temperatures(o),
         "cancel_rate": o["cancel_rate"] if o["cancel_rate"] is not None else 0.0 if is_recorded else 0.3,
-        "k": o["k"] if o["draft"] != "none" else 1,
         "baseline": o["draft"] != "none" and o["clock"] == "virtual" and o["baseline"] is not False,
     }
     tree: dict[str, Any] = msgspec.to_builtins(ctx.meta.get(_RECORDED, SimConfig()))
@@ -45,6 +33,7 @@ def read_config(ctx: click.Context, o: dict[str, Any]) -> SimConfig:
         value = msgspec.to_builtins(values[str(option.name)])
         node[last] = value if option.unit == 1 or value is None else value * option.unit
     tree["arrivals"] = msgspec.to_builtins(_arrivals(o))
+    tree["engine"]["speculative"] |= msgspec.to_builtins(read_speculative(o))
     try:
         return msgspec.convert(tree, SimConfig)
     except msgspec.ValidationError as error:
@@ -55,6 +44,7 @@ def by_option(command: click.Command, message: str) -> str:
     """Say a message about fields, `k is 40: ...`, with the names of the options that set them."""
     names = {path[-1]: option.opts[0] for option, path in _placed(command)}
     names |= {str(option.name): option.opts[0] for option in command.params if getattr(option, "at", "") is None}
+    names["rule"] = names["verify"]
 
     def name(found: re.Match[str]) -> str:
         return names.get(found[0].rpartition(".")[2], found[0])
@@ -117,6 +107,7 @@ def _options_for(command: click.Command, config: SimConfig) -> dict[str, Any]:
         if isinstance(option.type, LengthsType):
             node = getattr(config, path[-1])
         values[str(option.name)] = node if option.unit == 1 or node is None else node / option.unit
+    values |= options_for(config.engine.speculative)
     match config.arrivals:
         case Closed(concurrency):
             return values | {"arrivals": "closed", "concurrency": concurrency}

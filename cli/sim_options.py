@@ -6,13 +6,13 @@ from typing import Any, TypeVar
 
 import click
 
-from cli.options import NOT_NEGATIVE, POSITIVE, SEED, SHARE, LengthsType
-from cli.sim_config import SimOption, arrivals_name, take_config, temperatures
+from cli.draft_options import needs_of_drafts
+from cli.options import NOT_NEGATIVE, POSITIVE, SEED, SHARE, LengthsType, SimOption
+from cli.sim_config import arrivals_name, take_config, temperatures
 from sims.config import MOST_BLOCKS, MOST_REQUESTS
 from sims.recordings import FORMATS as RECORDINGS
 from sims.traces import FORMATS as TRACES
 from sims.traces import says_prompts
-from spec import MAX_DRAFT_TOKENS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -201,36 +201,9 @@ def faults(command: Command) -> Command:
 
 
 def engine(command: Command) -> Command:
-    """Add the engine's measures, its drafts, and its target."""
+    """Add the engine's measures, and its target."""
     return _with(
         command,
-        _option(
-            "--draft",
-            at="engine.speculative.draft",
-            type=click.Choice(["none", "ngram", "prompt_lookup"]),
-            default="prompt_lookup",
-            help="Where drafts come from.",
-        ),
-        _option(
-            "--k",
-            at="engine.speculative.k",
-            type=click.IntRange(1, MAX_DRAFT_TOKENS),
-            default=4,
-            help="Most tokens of a draft.",
-        ),
-        _option(
-            "--adaptive/--fixed",
-            at="engine.adaptive",
-            help="Feed only the drafts that pay, by what a pass costs.",
-            default=False,
-        ),
-        _option(
-            "--verify",
-            at="verify",
-            type=click.Choice(["resample", "match"]),
-            default="resample",
-            help="Rule for sampled rounds; match gives the text that plain sampling gives.",
-        ),
         _option(
             "--blocks",
             at="engine.num_blocks",
@@ -330,6 +303,13 @@ def clock(command: Command) -> Command:
             help="virtual: what it takes more for each token.",
         ),
         _option(
+            "--layer-ms",
+            at="cost.layer_ms",
+            type=NOT_NEGATIVE,
+            default=0.5,
+            help="virtual: what a layer of a model's draft takes.",
+        ),
+        _option(
             "--compare",
             at="compare",
             type=_COUNT_OR_0,
@@ -353,7 +333,7 @@ def needs(o: dict[str, Any]) -> dict[str, tuple[bool, str]]:
     is_made_up = trace is None and replay is None
     has_made_up_prompts = is_made_up or (replay is None and not says_prompts(Path(trace), o["format"]))
     shares = has_made_up_prompts and o["shared_rate"] > 0
-    has_drafts, is_virtual = o["draft"] != "none", o["clock"] == "virtual"
+    is_virtual = o["clock"] == "virtual"
     is_sampled = any(temperatures(o))
     return {
         "concurrency": (arrivals == "closed", "--arrivals closed"),
@@ -372,16 +352,13 @@ def needs(o: dict[str, Any]) -> dict[str, tuple[bool, str]]:
         "format": (not is_made_up, "--trace or --replay"),
         "tenants": (o["prefix_cache"], "--prefix-cache"),
         "slow_delay_ms": (o["slow_rate"] > 0, "--slow-rate above 0"),
-        "k": (has_drafts, "drafts, without --draft none"),
-        "adaptive": (has_drafts and is_virtual, "drafts and --clock virtual, where costs are known"),
-        "baseline": (has_drafts and is_virtual, "drafts and --clock virtual"),
-        "verify": (has_drafts and is_sampled, "drafts and a --temperature above 0"),
         "vocab": (replay is None, "the fake target, without --replay"),
         "order": (replay is None, "the fake target, without --replay"),
         "sharp": (replay is None and is_sampled, "the fake target and a --temperature above 0"),
         "shuffle": (is_virtual, "--clock virtual"),
         "overhead_ms": (is_virtual, "--clock virtual"),
         "per_token_us": (is_virtual, "--clock virtual"),
+        **needs_of_drafts(o, is_sampled=is_sampled, is_virtual=is_virtual),
     }
 
 

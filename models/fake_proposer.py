@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from models.checked_kv import CheckedMemory, KvMismatch, chained
 from models.fake import FakeModel
 from models.protocol import Ask, Chunk
-from spec import SamplingParams
+from spec import Pcg32, SamplingParams
 
 F64 = NDArray[np.float64]
 
@@ -19,7 +19,8 @@ class FakeProposer:
     """A `Proposer` whose law after a context `c` is `softmax((mix * target(c) + (1 - mix) * other(c)) / temperature)`.
 
     `target(c)` is the fake target's row and `other(c)` that of a fake target of the same vocabulary with the `seed`,
-    `order` and `sharp` given here; `top_k` above 0 keeps the best so many tokens, ties to the lower id. The context is
+    `order` and `sharp` given here; `top_k` above 0 keeps the best so many tokens, ties to the lower id. After a share
+    `strays` of all contexts its law is `other(c)` alone. The context is
     read back from memory that checks itself, and drafted nodes from scratch that does: state that is stale, missing or
     another sequence's raises KvMismatch or changes the law.
     """
@@ -33,11 +34,14 @@ class FakeProposer:
         mix: float,
         temperature: float = 1.0,
         top_k: int = 0,
+        strays: float = 0.0,
     ) -> None:
         if not 0 <= mix <= 1:
             raise ValueError(f"mix is {mix}: must be in [0, 1]")
         if not 0 < temperature < float("inf"):
             raise ValueError(f"temperature is {temperature}: must be above 0")
+        if not 0 <= strays <= 1:
+            raise ValueError(f"strays is {strays}: must be in [0, 1]")
         if top_k < 0:
             raise ValueError(f"top_k is {top_k}: must be at least 0, which is off")
         self._target = target
@@ -45,6 +49,7 @@ class FakeProposer:
         self._mix = mix
         self._temperature = temperature
         self._top_k = top_k
+        self._strays = strays
         self._memory = CheckedMemory(0, 1)
         self._nodes: dict[tuple[int, int], _Node] = {}
 
@@ -91,7 +96,8 @@ class FakeProposer:
 
     def laws_after(self, contexts: Sequence[Sequence[int]]) -> F64:
         """Give the law after each context, of which the last `order` tokens are enough, from the tokens alone."""
-        mixed = self._mix * _rows(self._target, contexts) + (1 - self._mix) * _rows(self._other, contexts)
+        mix = self._mix if not self._strays else self._shares(contexts)
+        mixed = mix * _rows(self._target, contexts) + (1 - mix) * _rows(self._other, contexts)
         mixed /= self._temperature
         laws: F64 = np.exp(mixed - mixed.max(axis=1, keepdims=True, initial=-np.inf))
         laws /= laws.sum(axis=1, keepdims=True)
@@ -100,6 +106,11 @@ class FakeProposer:
             np.put_along_axis(laws, worst, 0.0, axis=1)
             laws /= laws.sum(axis=1, keepdims=True)
         return laws
+
+    def _shares(self, contexts: Sequence[Sequence[int]]) -> F64:
+        """Give the target's share after each context, `[n, 1]`: none where a draw that the context selects says so."""
+        draws = [Pcg32(self._other.hash_of(context[-self.order :]), 1).next_f64() for context in contexts]
+        return np.where(np.array(draws) < self._strays, 0.0, self._mix)[:, None]
 
     def _run(self, ask: Ask, node: int, end: int) -> list[int]:
         """Run a drafted node after its ancestors, and give the tokens on the path to it; `end` is the context's sum."""

@@ -11,7 +11,7 @@ from sims.faults import Rates
 from sims.leaving import Leaving
 from sims.lengths import Lengths
 from sims.prompts import Prompts
-from spec import Draft, Rule
+from spec import Draft, Rule, SamplingParams, SpecError
 
 Clock = Literal["virtual", "wall"]
 
@@ -28,14 +28,19 @@ class Fake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a forward pass takes in virtual time: `overhead_ms + per_token_us * tokens`."""
+    """What passes take in virtual time: `overhead_ms + per_token_us * tokens`, and a layer of a model's drafts."""
 
     overhead_ms: float = 5.0
     per_token_us: float = 20.0
+    layer_ms: float = 0.5
 
     def seconds(self, num_tokens: int) -> float:
         """Seconds of a pass over `num_tokens` tokens."""
         return self.overhead_ms / 1e3 + self.per_token_us / 1e6 * num_tokens
+
+    def draft_seconds(self, num_layers: int) -> float:
+        """Seconds of a model's drafts of so many layers, for all sequences of a step."""
+        return self.layer_ms / 1e3 * num_layers
 
 
 class SimConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,6 +59,8 @@ class SimConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     shuffle: bool = False
     engine: EngineConfig = EngineConfig()
     target: Fake = Fake()
+    agreement: float = 0.8
+    """Share of contexts after which the fake proposer's law is the fake target's, and not another's."""
     arrivals: Closed | Open | Recorded = Closed()
     prompt_tokens: Lengths = Lengths(24, 384, 0.6)
     output_tokens: Lengths = Lengths(128, 2048, 0.5)
@@ -78,6 +85,7 @@ class SimConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             "slow_rate": self.leaving.slow_rate,
             "repetition": self.prompts.repetition,
             "shared_rate": self.prompts.shared_rate,
+            "agreement": self.agreement,
         }
         for field, share in shares.items():
             if not 0 <= share <= 1:
@@ -105,6 +113,7 @@ class SimConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             "slow_delay_ms": self.leaving.slow_delay_ms,
             "overhead_ms": self.cost.overhead_ms,
             "per_token_us": self.cost.per_token_us,
+            "layer_ms": self.cost.layer_ms,
             "vanish_at_s": min(self.leaving.vanish_at_s, default=0.0),
         }
         if isinstance(self.arrivals, Open) and self.arrivals.burstiness and not 1e-3 <= self.arrivals.burstiness <= 1e3:
@@ -133,7 +142,13 @@ class SimConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             raise SimError("shuffle is set: the order of events is drawn in virtual time only")
         if isinstance(self.arrivals, Recorded) and self.trace is None:
             raise SimError("arrivals are recorded: only a trace has times of its own")
+        if self.replay is not None and self.engine.speculative.draft.needs_proposer:
+            raise SimError(f"draft is {self.engine.speculative.draft.value!r}: a fake one agrees with no recording")
         if self.replay is not None and any(self.temperatures):
             raise SimError(f"temperatures are {self.temperatures}: a recording is greedy, 0 only")
+        try:
+            self.engine.speculative.for_request(SamplingParams(), self.verify)
+        except SpecError as error:
+            raise SimError(str(error)) from None
         if not self.temperatures:
             raise SimError("temperatures is empty: at least one")

@@ -161,13 +161,14 @@ def _speculation(report: Report) -> str:
         ("accepted", f"{spec.accepted:,} ({spec.accept_rate:.1%})"),
         ("rounds", f"{spec.rounds:,}"),
         ("tokens a round", f"{spec.tokens_per_round:.2f}"),
+        ("tokens drafted a round", f"{spec.nodes_per_round:.2f}"),
         ("tokens fed to the target", f"{report.tokens.fed:,}"),
         ("fed in vain, their client gone", f"{lost:,}"),
     ]
     return _section(
         "Speculation",
         "In a round the drafter guesses the next few tokens and the target checks them all in one pass. A guess counts "
-        "only if all before it were right, so the share falls from the first position to the last. Every "
+        "only if all before it on its path were right, so the share falls from the first layer to the last. Every "
         "round also gives one token of the target's own.",
         f'<div class="pair"><div><h3>Accepted, by position in the draft</h3>{plotted}</div>'
         f"<div>{_table(('', ''), facts)}{gain}</div></div>",

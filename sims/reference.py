@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from kvpool import blocks_for
-from models import FakeModel, FakeTarget, Model, RunnerTarget
+from models import FakeModel, FakeProposer, FakeTarget, LoneFakeProposer, Model, RunnerTarget
 from scheduler import EngineConfig
 from sims.clients import Seen, describe
 from spec import Target, generate_stream
@@ -20,7 +20,12 @@ class Comparison:
         """Names each request whose client saw something else than the one-sequence loop gives for it."""
 
     def go_on(
-        self, seen: Sequence[Seen], model: Model, config: EngineConfig, watch: Callable[..., None] | None
+        self,
+        seen: Sequence[Seen],
+        model: Model,
+        proposer: FakeProposer | None,
+        config: EngineConfig,
+        watch: Callable[..., None] | None,
     ) -> None:
         """Compare what clients saw.
 
@@ -29,7 +34,7 @@ class Comparison:
         """
         seen = [one for one in seen if one.tokens or _is_whole(one)]
         for one in seen:
-            difference = _difference(one, model, config)
+            difference = _difference(one, model, proposer, config)
             self.num_compared += 1
             if difference is not None:
                 self.differences.append(difference)
@@ -41,7 +46,7 @@ def _is_whole(seen: Seen) -> bool:
     return seen.finish_reason in ("stop", "length")
 
 
-def _difference(seen: Seen, model: Model, config: EngineConfig) -> str | None:
+def _difference(seen: Seen, model: Model, proposer: FakeProposer | None, config: EngineConfig) -> str | None:
     is_whole = _is_whole(seen)
     request = seen.client.request
     num_positions = min(len(request.prompt) + request.max_tokens - 1, config.max_model_len, model.max_model_len)
@@ -68,6 +73,7 @@ def _difference(seen: Seen, model: Model, config: EngineConfig) -> str | None:
         listen,
         choice=request.choice,
         verify=request.verify,
+        proposer=None if proposer is None else LoneFakeProposer(proposer),
     )
     if generated.tokens != seen.tokens:
         at = next(

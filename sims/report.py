@@ -50,7 +50,9 @@ class Speculation(msgspec.Struct, frozen=True):
     accept_rate: float
     """Accepted over drafted; 0 where nothing was drafted."""
     tokens_per_round: float
-    """Tokens emitted per round of a sequence: 1 without drafts, at most k + 1."""
+    """Tokens emitted per round of a sequence: 1 without drafts, at most one more than a draft has layers."""
+    nodes_per_round: float
+    """Tokens drafted per round: of trees, nodes."""
     rounds: int
     drafted_by_position: list[int]
     accepted_by_position: list[int]

@@ -82,7 +82,11 @@ def simulate(config: SimConfig, *, watch: Watch | None = None, timeline: Timelin
     if not outcome.is_broken_off:
         try:
             compared.go_on(
-                outcome.crowd.compared, workload.model(), config.engine, watch and partial(watch, "comparison")
+                outcome.crowd.compared,
+                workload.model(),
+                workload.proposer(),
+                config.engine,
+                watch and partial(watch, "comparison"),
             )
             if config.baseline:
                 without_drafts = _without_drafts(config, watch)
@@ -96,6 +100,7 @@ def _without_drafts(config: SimConfig, watch: Watch | None) -> Report:
     plain = msgspec.structs.replace(
         config,
         engine=msgspec.structs.replace(config.engine, speculative=NO_DRAFTS),
+        verify="resample",
         baseline=False,
         compare=0,
     )
@@ -118,7 +123,14 @@ async def _run(
     )
     agenda = ByRate(config.faults, config.seed)
     run_pass = passes.run if config.faults.are_none else faulty_passes(passes.run, agenda, _LATE_S)
-    engine = Engine(workload.model(), config.engine, tap=log, run_pass=run_pass, pass_cost=cost)
+    engine = Engine(
+        workload.model(),
+        config.engine,
+        proposer=workload.proposer(),
+        tap=log,
+        run_pass=run_pass,
+        pass_cost=cost,
+    )
     if not config.faults.are_none:
         plant(engine, agenda)
     async with engine:
@@ -203,7 +215,8 @@ class _Passes:
         except Exception as error:
             self.errors.append(f"a pass failed: {type(error).__name__}: {error}")
             raise
-        await asyncio.sleep(self._config.cost.seconds(num_tokens))
+        cost = self._config.cost
+        await asyncio.sleep(cost.draft_seconds(num_layers) if num_layers else cost.seconds(num_tokens))
         return result
 
 
@@ -217,7 +230,7 @@ def _report(
 ) -> Report:
     stats, counters, crowd = run.stats, run.stats.counters, run.crowd
     num_accepted, num_drafted = counters.num_accepted, counters.num_drafted
-    k = config.engine.speculative.k if num_drafted else 0
+    k = config.engine.speculative.tree_shape.max_depth if num_drafted else 0
     virtual_s = run.virtual_s
     requests = _requests(workload, crowd)
     problems = [*run.problems, *compared.differences, *_nothing_shown(requests, counters, run)]
@@ -239,6 +252,7 @@ def _report(
             accepted=num_accepted,
             accept_rate=num_accepted / num_drafted if num_drafted else 0.0,
             tokens_per_round=counters.num_emitted_tokens / counters.num_rounds if counters.num_rounds else 0.0,
+            nodes_per_round=num_drafted / counters.num_rounds if counters.num_rounds else 0.0,
             rounds=counters.num_rounds,
             drafted_by_position=counters.drafted_by_position[:k],
             accepted_by_position=counters.accepted_by_position[:k],

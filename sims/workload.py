@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from models import FakeModel, Model, ReplayModel
+from models import FakeModel, FakeProposer, Model, ReplayModel
 from scheduler import Request
 from sims.arrivals import Open, Recorded
 from sims.config import SimConfig
@@ -98,6 +98,18 @@ class Workload:
             return ReplayModel(recording.records, recording.vocab_size, recording.eos)
         target = self._config.target
         return FakeModel(self._config.seed, target.vocab, target.order, target.sharp)
+
+    def proposer(self) -> FakeProposer | None:
+        """Make what drafts for these requests; None where no model does."""
+        config = self._config
+        if not config.engine.speculative.draft.needs_proposer:
+            return None
+        target = FakeModel(config.seed, config.target.vocab, config.target.order, config.target.sharp)
+        strays, order = (
+            1 - config.agreement,
+            config.target.order + 2,
+        )  # whether it strays hangs on more than the text does
+        return FakeProposer(target, config.seed + 1, order, config.target.sharp, 1.0, strays=strays)
 
     def __iter__(self) -> Iterator[Client]:
         config = self._config

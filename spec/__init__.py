@@ -4,7 +4,7 @@ Pure: no clock, no I/O, no global state; all randomness comes in as a generator.
 """
 
 from spec.batch import Round, verify_batch, verify_round
-from spec.choices import RULES, Children, Rule, check_rule
+from spec.choices import CHILDREN, RULES, Children, Rule, check_rule
 from spec.config import MAX_DRAFT_TOKENS, Draft, SpecConfig
 from spec.distribution import Row, apply_penalties, argmax, dense_distribution, sample, sample_dense
 from spec.drafter import Drafter
@@ -24,6 +24,7 @@ from spec.verify import Verified, residual, speculative_step, verify_draft
 from spec.verify_tree import verify_tree
 
 __all__ = [
+    "CHILDREN",
     "MAX_DRAFT_TOKENS",
     "MAX_NODES",
     "NO_DRAFT",

@@ -86,7 +86,7 @@ def test_a_deadlock_is_told_with_its_seed(monkeypatch):
     ("args", "said"),
     [
         (["--draft", "magic"], ["--draft", "prompt_lookup"]),
-        (["--k", "17"], ["--k", "1<=x<=16"]),
+        (["--k", "17"], ["--k", "[1, 16]"]),
         (["--cancel-rate", "1.5"], ["--cancel-rate", "0<=x<=1"]),
         (["--prompt-tokens", "many"], ["--prompt-tokens", "'many'", "LOW-HIGH"]),
         (["--blocks", "0"], ["--blocks", "1<=x<="]),

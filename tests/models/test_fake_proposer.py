@@ -174,3 +174,17 @@ def test_what_makes_no_sense_is_refused():
     with pytest.raises(ValueError, match="chunk 0 has parents"):
         proposer_of().feed([Chunk([1, 2], 0, [0], 0, parents=[-1, -1])])
     assert proposer_of().laws([]).shape == (0, 7)
+
+
+def test_it_strays_after_the_share_of_contexts_that_it_is_told():
+    """Where it does not, its law is the target's own; which contexts those are is theirs alone, whoever asks when."""
+    target = FakeModel(1, 16, 1, 4.0)
+    own = FakeProposer(target, 2, 3, 4.0, 1.0)
+    strays = FakeProposer(target, 2, 3, 4.0, 1.0, strays=0.3)
+    contexts = [[a, b, c] for a in range(16) for b in range(16) for c in range(4)]
+    is_alike = np.isclose(strays.laws_after(contexts), own.laws_after(contexts)).all(axis=1)
+    assert abs((~is_alike).mean() - 0.3) < 0.05
+    some = np.isclose(strays.laws_after(contexts[::7]), own.laws_after(contexts[::7])).all(axis=1)
+    assert (some == is_alike[::7]).all()
+    with pytest.raises(ValueError, match=r"strays is 1\.5"):
+        FakeProposer(target, 2, 3, 4.0, 1.0, strays=1.5)

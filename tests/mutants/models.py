@@ -274,8 +274,15 @@ MUTANTS = [
     mutant(
         "mix target and other the wrong way round",
         PROPOSER,
-        "(1 - self._mix) * _rows(self._other, contexts)",
-        "self._mix * _rows(self._other, contexts)",
+        "(1 - mix) * _rows(self._other, contexts)",
+        "mix * _rows(self._other, contexts)",
         "fake_proposer::laws_are_those_of_the_definition",
+    ),
+    mutant(
+        "stray where it should not",
+        PROPOSER,
+        "np.array(draws) < self._strays",
+        "np.array(draws) > self._strays",
+        "fake_proposer::it_strays_after_the_share_of_contexts_that_it_is_told",
     ),
 ]
