@@ -158,7 +158,7 @@ class Scheduler:
     def _num_foreseen(self, sequence: Sequence) -> int:
         """Blocks for a sequence's context, a draft and a block to grow, never past its end."""
         size = self.config.block_tokens
-        return blocks_for(min(len(sequence.context) + sequence.speculative.k + size, sequence.num_slots), size)
+        return blocks_for(min(len(sequence.context) + sequence.most_drafted + size, sequence.num_slots), size)
 
     def _num_promised(self, sequence: Sequence) -> int:
         """Blocks of those that a running sequence has yet to take."""
@@ -208,7 +208,7 @@ class Scheduler:
         budget, first = self.config.max_batch_tokens, prefills[0]
         num_before = sum(s.request.priority <= first.request.priority for s in decodes)
         share = max((budget - num_before + 1) // 2, first.num_least if first.num_pending == 1 else 1)
-        return min(share, sum(s.num_pending + (0 if s.may_drop_draft else s.speculative.k) for s in prefills))
+        return min(share, sum(s.num_pending + (0 if s.may_drop_draft else s.most_drafted) for s in prefills))
 
     def _plan(self, decodes: list[Sequence], prefills: list[Sequence], num_owed: int, available: int) -> Plan:
         """Plan a pass whose rounds leave prefill what it is owed."""

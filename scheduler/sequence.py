@@ -40,6 +40,7 @@ class Sequence:
         "last_served",
         "looks_back",
         "may_drop_draft",
+        "most_drafted",
         "num_accepted",
         "num_drafted",
         "num_preemptions",
@@ -77,6 +78,7 @@ class Sequence:
         #   most sampling looks at no token that came before, and then none need be carried to the verifier
         self.looks_back = self.params.has_penalties or self.params.min_tokens > 0
         self.speculative = speculative.for_request(self.params, request.verify)
+        self.most_drafted = 0 if self.speculative.draft is Draft.NONE else self.speculative.k
         self.may_drop_draft = self.speculative.rule == "match"  # the text depends on no draft
         self.num_slots = most_slots(request, self.speculative, max_model_len)
         self.rng: Pcg32 = stream(request.seed, request.choice)

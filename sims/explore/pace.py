@@ -63,7 +63,7 @@ class Pace:
         num_before = len([s for s in unpaused if s.state is State.DECODE and s.request.priority <= first.rank[0]])
         share = max(1, (self._config.max_batch_tokens - num_before) // 2)
         least = max(1, min(share, first.num_pending - 1))
-        num_needed = 1 if first.num_pending > 1 else blocks_for(1 + first.speculative.k, self._config.block_tokens)
+        num_needed = 1 if first.num_pending > 1 else blocks_for(1 + first.most_drafted, self._config.block_tokens)
         if num_fed.get(first.seq, 0) < least and num_available >= num_needed:
             self._held_back = first.seq
             if was_held_back == first.seq:
@@ -89,4 +89,4 @@ class Pace:
     def _num_blocks(self, served: Served) -> int:
         """Blocks for a sequence's context, a draft, and a block to grow."""
         size = self._config.block_tokens
-        return blocks_for(min(served.num_slots, len(served.context) + served.speculative.k + size), size)
+        return blocks_for(min(served.num_slots, len(served.context) + served.most_drafted + size), size)

@@ -88,8 +88,8 @@ MUTANTS = [
     mutant(
         "speak for blocks past the end of a request",
         CORE,
-        "blocks_for(min(len(sequence.context) + sequence.speculative.k + size, sequence.num_slots), size)",
-        "blocks_for(len(sequence.context) + sequence.speculative.k + size, size)",
+        "blocks_for(min(len(sequence.context) + sequence.most_drafted + size, sequence.num_slots), size)",
+        "blocks_for(len(sequence.context) + sequence.most_drafted + size, size)",
         "scheduler/admission::one_is_admitted_if_its_context_and_draft_fit_beside_what_the_running_need",
     ),
     mutant(

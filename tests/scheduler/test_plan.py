@@ -346,3 +346,12 @@ def test_a_text_that_depends_on_drafts_waits_for_its_drafter_and_no_other_does(s
     (planned,), _ = rig.plan()
     assert planned.sequence is sequence
     assert (planned.is_round, planned.draft.tokens) == (True, propose(lookup(3), LONG[:41], 3))
+
+
+@pytest.mark.parametrize("k", [1, 16])
+def test_no_room_is_kept_for_drafts_where_there_are_none(k):
+    """Three contexts of 7 and a block of 4 to grow fill 9 blocks, whatever the most that a draft could have been."""
+    rig = Rig(num_blocks=9, block_tokens=4, speculative=SpecConfig.parse("none", k))
+    for _ in range(3):
+        rig.submit(max_tokens=20)
+    assert len(rig.plan()[0]) == 3
