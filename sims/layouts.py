@@ -1,7 +1,7 @@
 """Kinds of files of rows: how one is known from its rows, and how rows that cannot be used are told."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -78,6 +78,6 @@ def choose(
     )
 
 
-def counts(unused: dict[str, int]) -> str:
+def counts(unused: Mapping[str, int]) -> str:
     """Say how many rows could not be used for which reason."""
     return ", ".join(f"{count} {reason}" for reason, count in unused.items()) or "none"

@@ -1,16 +1,16 @@
 """From a file to its conversations."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from models.extras import need
 from sims.errors import SimError
-from sims.files import json_rows, read_text
-from sims.layouts import UnusableError, choose, counts
+from sims.files import json_rows, open_text
+from sims.layouts import Layout, UnusableError, choose, counts
 from sims.recordings.conversations import Conversation, Conversations
-from sims.recordings.layouts import LAYOUTS
+from sims.recordings.layouts import LAYOUTS, Found
 
 FORMATS = tuple(layout.name for layout in LAYOUTS)
 """The names of the layouts that can be read."""
@@ -20,6 +20,7 @@ _OTHERS = {
     **dict.fromkeys(("turns", "question", "instruction"), "these may be questions without answers"),
 }
 _PARQUET = b"PAR1"
+_ROWS_AT_ONCE = 1024
 
 
 def read_conversations(path: Path, layout: str | None = None) -> Conversations:
@@ -28,21 +29,41 @@ def read_conversations(path: Path, layout: str | None = None) -> Conversations:
     A row or an answer that cannot be used is counted by its reason, never an error; SimError for a file of no known
     layout or without anything to use, and for Parquet without the extra `parquet`.
     """
-    chosen, rows = choose(path, _rows(path), LAYOUTS, layout, "a recording", _OTHERS)
-    conversations: list[Conversation] = []
     unused = Counter[str]()
+    chosen, found = stream_conversations(path, layout, unused)
+    conversations = list(found)
+    if not conversations:
+        raise nothing_to_use(path, chosen, unused)
+    return Conversations(path.name, chosen, conversations, dict(unused))
+
+
+def stream_conversations(
+    path: Path, layout: str | None, unused: Counter[str], prepare: Callable[[Any], Any] = lambda row: row
+) -> tuple[str, Iterator[Conversation]]:
+    """Read the same one by one, so that a file may be larger than memory, and name the layout.
+
+    Each row is prepared first. What cannot be used is counted as it is met. SimError as above, now or while reading.
+    """
+    chosen, rows = choose(path, map(prepare, _rows(path)), LAYOUTS, layout, "a recording", _OTHERS)
+    return chosen.name, _conversations(rows, chosen, unused)
+
+
+def nothing_to_use(path: Path, layout: str, unused: Mapping[str, int]) -> SimError:
+    """Say that a file has been read in vain."""
+    about = next(each.about for each in LAYOUTS if each.name == layout)
+    return SimError(f"{path} has no row to use, read as {layout} ({about}); unused: {counts(unused)}")
+
+
+def _conversations(rows: Iterator[Any], layout: Layout[list[Found]], unused: Counter[str]) -> Iterator[Conversation]:
     for row in rows:
         try:
-            for found in chosen.take(row):
+            for found in layout.take(row):
                 if isinstance(found, UnusableError):
                     unused[str(found)] += 1
                 else:
-                    conversations.append(found)
+                    yield found
         except UnusableError as error:
             unused[str(error)] += 1
-    if not conversations:
-        raise SimError(f"{path} has no row to use, read as {chosen.name} ({chosen.about}); unused: {counts(unused)}")
-    return Conversations(path.name, chosen.name, conversations, dict(unused))
 
 
 def _rows(path: Path) -> Iterator[Any]:
@@ -52,9 +73,12 @@ def _rows(path: Path) -> Iterator[Any]:
     except OSError as error:
         raise SimError(f"{path} cannot be read: {error}") from None
     if not is_parquet:
-        return json_rows(read_text(path))
+        with open_text(path) as text:
+            yield from json_rows(text)
+        return
     try:
         library = need("pyarrow.parquet", "parquet")
-        return iter(library.read_table(path).to_pylist())
+        for batch in library.ParquetFile(path).iter_batches(_ROWS_AT_ONCE):
+            yield from batch.to_pylist()
     except Exception as error:  # the library raises of many kinds
         raise SimError(f"{path} cannot be read: {error}") from None

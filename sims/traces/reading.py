@@ -54,7 +54,9 @@ def _open(path: Path, layout: str | None) -> tuple[Layout[Said], Iterator[Any]]:
     """Choose the layout of a file, and give its rows. SimError for a file of no known layout."""
     text = read_text(path)
     if text.lstrip().startswith(("{", "[")):
-        return choose(path, json_rows(text), json_layouts(), layout, "a trace in JSON", _OTHERS)
+        return choose(
+            path, json_rows(io.StringIO(text, newline="\n")), json_layouts(), layout, "a trace in JSON", _OTHERS
+        )
     table: Iterator[Any] = csv.DictReader(io.StringIO(text, newline=""))
     return choose(path, table, TABLE_LAYOUTS, layout, "a trace in a table", _OTHERS)
 
