@@ -10,6 +10,7 @@ from cli.explore import explore
 from cli.generate import generate
 from cli.load import load
 from cli.models import models
+from cli.plan import plan
 from cli.serve import serve
 from cli.sim import sim
 from outrider import __version__
@@ -23,6 +24,7 @@ def main() -> None:
 
 
 main.add_command(sim)
+main.add_command(plan)
 main.add_command(explore)
 main.add_command(serve)
 main.add_command(load)

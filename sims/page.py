@@ -21,13 +21,18 @@ _Array = NDArray[np.float64]
 
 def page(report: Report) -> str:
     """Write the page: a function of the report alone."""
-    style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
     sections = (_blocks, _requests, _pace, _latency, _speculation, _cancels, _numbers)
-    body = "\n".join([_head(report), *(section(report) for section in sections)])
+    body = "\n".join([_head(report), *(write(report) for write in sections)])
+    return document(f"Outrider simulation, seed {report.config.seed}", body)
+
+
+def document(title: str, body: str, more_style: str = "") -> str:
+    """Write a page that needs nothing else."""
+    style = Path(__file__).with_name("page.css").read_text(encoding="utf-8") + more_style
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Outrider simulation, seed {report.config.seed}</title>\n<style>\n{style}</style></head>\n"
+        f"<title>{escape(title)}</title>\n<style>\n{style}</style></head>\n"
         f"<body><main>\n{body}\n</main></body></html>\n"
     )
 
@@ -60,13 +65,13 @@ def _blocks(report: Report) -> str:
         Layer("evictable: no owner, content still known", "two", series.evictable),
         Layer("free", "three", series.free),
     ]
-    return _section(
+    return section(
         "Blocks by state",
         f"The model's memory of what it has read is kept in {blocks.total:,} blocks of {blocks.block_tokens} tokens. A "
         "sequence holds the blocks of its own text. When it ends they come back: those whose content may serve "
         "another prompt stay evictable, the others are free. The three always add up to the whole pool. When "
         "the last request has ended nothing may be held.",
-        _legend(layers) + _both(partial(plots.areas, "Blocks by state over time", series.time_s, layers)),
+        legend(layers) + both(partial(plots.areas, "Blocks by state over time", series.time_s, layers)),
         f"At most {blocks.peak_held:,} were held. At the end: {blocks.free:,} free, {blocks.evictable:,} evictable, "
         f"{blocks.held:,} held. Preemptions, where a sequence had to give its blocks to another and start over: "
         f"{report.preemptions:,}.",
@@ -76,11 +81,11 @@ def _blocks(report: Report) -> str:
 def _requests(report: Report) -> str:
     series = report.series
     layers = [Layer("running", "one", series.running), Layer("waiting", "two", series.waiting)]
-    return _section(
+    return section(
         "Running and waiting",
         "A running request takes part in the forward passes. A waiting one has been submitted and holds nothing "
         "yet: there is no place, or there are no blocks for it.",
-        _legend(layers) + _both(partial(plots.lines, "Requests running and waiting over time", series.time_s, layers)),
+        legend(layers) + both(partial(plots.lines, "Requests running and waiting over time", series.time_s, layers)),
     )
 
 
@@ -96,8 +101,8 @@ def _pace(report: Report) -> str:
     for title, part, whole, scale, unit in kinds:
         shares = np.divide(scale * part, whole, out=np.zeros_like(part), where=whole > 0).tolist()
         drawn = partial(plots.lines, title, middle_s, [Layer(title, "one", shares)], height=150, unit=unit)
-        plotted += f"<h3>{title}</h3>{_both(drawn)}"
-    return _section(
+        plotted += f"<h3>{title}</h3>{both(drawn)}"
+    return section(
         "Throughput, tokens a pass, acceptance",
         "How fast all sequences together got on, how much one forward pass gave, and how many of the tokens that were "
         "guessed were right, each over time and on average over a sixtieth of it.",
@@ -137,18 +142,18 @@ def _latency(report: Report) -> str:
         for name, measured, note in kinds
     )
     rows = [(name.partition(":")[0], *(_ms(v) for v in _quantiles(measured))) for name, measured, _ in kinds]
-    return _section(
+    return section(
         "Latency",
         "How many measurements fell where, on an axis on which each step multiplies. Half of them lie left of p50, "
         "nine in ten left of p90, all but one in a hundred left of p99. Only clients that read at once are counted.",
-        f'<div class="pair">{plotted}</div>' + _table(("", "p50", "p90", "p99", "max", "mean"), rows),
+        f'<div class="pair">{plotted}</div>' + table(("", "p50", "p90", "p99", "max", "mean"), rows),
     )
 
 
 def _speculation(report: Report) -> str:
     spec = report.spec
     if not spec.drafted:
-        return _section("Speculation", "No tokens were drafted: every round emitted one token.", "")
+        return section("Speculation", "No tokens were drafted: every round emitted one token.", "")
     pairs = list(zip(spec.accepted_by_position, spec.drafted_by_position, strict=True))
     shares = [accepted / drafted if drafted else 0.0 for accepted, drafted in pairs]
     notes = [f"{accepted:,} of {drafted:,} accepted" for accepted, drafted in pairs]
@@ -165,25 +170,25 @@ def _speculation(report: Report) -> str:
         ("tokens fed to the target", f"{report.tokens.fed:,}"),
         ("fed in vain, their client gone", f"{lost:,}"),
     ]
-    return _section(
+    return section(
         "Speculation",
         "In a round the drafter guesses the next few tokens and the target checks them all in one pass. A guess counts "
         "only if all before it on its path were right, so the share falls from the first layer to the last. Every "
         "round also gives one token of the target's own.",
         f'<div class="pair"><div><h3>Accepted, by position in the draft</h3>{plotted}</div>'
-        f"<div>{_table(('', ''), facts)}{gain}</div></div>",
+        f"<div>{table(('', ''), facts)}{gain}</div></div>",
     )
 
 
 def _cancels(report: Report) -> str:
     by_phase, back = report.cancel.by_phase, report.cancel.blocks_back_ms
     if not by_phase:
-        return _section("Clients that left", "None did.", "")
+        return section("Clients that left", "None did.", "")
     plotted = plots.bars("Cancels by phase", [name_of_phase(phase) for phase in by_phase], list(by_phase.values()))
     facts = [("p50", _ms(back.p50)), ("p99", _ms(back.p99)), ("longest", _ms(back.max))]
     doing = f"<h3>What the sequence was doing</h3>{plotted}"
-    waits = f"<h3>Until its blocks were back, of {back.count:,} that held any</h3>{_table(('', ''), facts)}"
-    return _section(
+    waits = f"<h3>Until its blocks were back, of {back.count:,} that held any</h3>{table(('', ''), facts)}"
+    return section(
         "Clients that left",
         "A client may leave at any moment. Its sequence then ends, and its blocks come back as soon as no pass under "
         "way can still read or write them: so long is the wait that is told here.",
@@ -213,21 +218,23 @@ def _numbers(report: Report) -> str:
             ("rows not used", unused or "none"),
         ]
     config = msgspec.json.encode(report.config).decode()
-    return _section(
+    return section(
         "The run",
         "The digest is of every message between the actors. The same configuration in virtual time gives the "
         "same digest, and the same report.",
-        _table(("", ""), facts) + f'<p class="note">digest <code>{report.digest}</code></p>'
+        table(("", ""), facts) + f'<p class="note">digest <code>{report.digest}</code></p>'
         f"<details><summary>configuration</summary><code>{escape(config)}</code></details>",
     )
 
 
-def _section(title: str, about: str, content: str, after: str = "") -> str:
+def section(title: str, about: str, content: str, after: str = "") -> str:
+    """Write a part of a page: what it is about, then what there is."""
     note = f'<p class="note">{after}</p>' if after else ""
     return f'<section><h2>{title}</h2><p class="about">{about}</p>{content}{note}</section>'
 
 
-def _legend(layers: Iterable[Layer]) -> str:
+def legend(layers: Iterable[Layer]) -> str:
+    """Name the colours of a plot."""
     return (
         '<div class="legend">'
         + "".join(f'<span><i class="{colour}"></i>{label}</span>' for label, colour, _ in layers)
@@ -235,13 +242,14 @@ def _legend(layers: Iterable[Layer]) -> str:
     )
 
 
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """Write a table; one without a head is of facts."""
     first = "<tr>" + "".join(f"<th>{cell}</th>" for cell in head) + "</tr>" if any(head) else ""
     cells = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table{'' if first else ' class=facts'}>{first}{cells}</table>"
 
 
-def _both(draw: Callable[..., str]) -> str:
+def both(draw: Callable[..., str]) -> str:
     """Draw for a wide page and for a narrow one; the style sheet shows one of them."""
     wide, narrow = (draw(width=width) for width in plots.WIDTHS)
     return f'<div class="wide">{wide}</div><div class="narrow">{narrow}</div>'

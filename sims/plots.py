@@ -109,6 +109,33 @@ def lines(
     return frame.svg(title)
 
 
+def curves(
+    title: str,
+    labels: Sequence[str],
+    layers: Sequence[Layer],
+    width: int,
+    height: int = 260,
+    mark: float | None = None,
+) -> str:
+    """Draw a line over steps, each with its label, for each layer; and a dashed one at the height `mark`."""
+    frame = _Frame(width, height, max((max(layer.values, default=0) for layer in layers), default=0))
+    frame.draw_grid()
+    shares = [0.02 + 0.96 * i / max(len(labels) - 1, 1) for i in range(len(labels))]
+    if mark is not None:
+        y = frame.y(mark)
+        frame.parts.append(f'<line class="mark" x1="{_LEFT}" x2="{width - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+    for layer in layers:
+        points = _points(frame, shares, layer.values)
+        note = escape(layer.label)
+        frame.parts.append(f'<polyline class="line {layer.colour}" points="{points}"><title>{note}</title></polyline>')
+        for label, share, value in zip(labels, shares, layer.values, strict=True):
+            at = f'cx="{frame.x(share):.1f}" cy="{frame.y(value):.1f}"'
+            told = f"{note}, {escape(label)}: {value:.2f}"
+            frame.parts.append(f'<circle class="dot {layer.colour}" {at} r="2.5"><title>{told}</title></circle>')
+    frame.draw_x_labels(zip(shares, labels, strict=True))
+    return frame.svg(title)
+
+
 def histogram(title: str, latency: Latency, width: int = HALF, height: int = 210) -> str:
     """Draw a distribution over a logarithmic axis of milliseconds, with p50, p90 and p99 marked."""
     edges, counts = latency.histogram.edges, latency.histogram.counts

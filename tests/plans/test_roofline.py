@@ -1,5 +1,6 @@
 """The roofline: worked by hand, and what processors and models may be."""
 
+import numpy as np
 import pytest
 
 from plans.errors import PlanError
@@ -14,11 +15,11 @@ MODEL = ModelShape(name="model", params_b=1, layers=20, kv_bytes=1000, bits=8)
 
 def test_a_pass_is_overhead_reading_and_arithmetic():
     #   1 GB of weights at 50 GB/s; 20 us an id against 2e9 operations at 0.5e12 a second = 4 ms a row
-    few = Roofline(CHIP, MODEL).seconds(1, 1, 500)
+    few = Roofline(CHIP, MODEL).parts(np.array([1.0]), 1, 500)
     assert few.overhead == pytest.approx(300e-6)
     assert few.linear == pytest.approx(0.02)
     assert few.attention == pytest.approx(1e-5)
-    many = Roofline(CHIP, MODEL).seconds(10, 2, 500)
+    many = Roofline(CHIP, MODEL).parts(np.array([10.0]), 2, 500)
     assert many.linear == pytest.approx(0.04)
     assert many.attention == pytest.approx(2e-5)
     assert many.total == pytest.approx(0.04 + 300e-6 + 2e-5)

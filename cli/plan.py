@@ -1,0 +1,172 @@
+"""`outrider plan`: what speculation would gain on recorded traffic, and what to configure."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from cli.endings import Unusable
+from cli.outputs import OutFile, Output
+from cli.plan_text import print_plan
+from cli.progress import Progress
+from plans.errors import PlanError
+from plans.gain import BATCHES, Cost, Given, check_batches
+from plans.hardware import HARDWARE, MODELS, Hardware, ModelShape, find
+from plans.logs import Log
+from plans.measured import read_costs
+from plans.methods import check_sizes, choose_methods, methods
+from plans.page import page
+from plans.plan import Asked, make_plan
+from plans.roofline import Roofline
+from plans.tokens import WORDS, encoder
+from sims.recordings import FORMATS
+from spec.config import MAX_MATCH_TOKENS
+
+_SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
+
+
+class _Numbers(click.ParamType[list[int]]):
+    """Integers, as in 1,2,4 or 1-16."""
+
+    name = "N,N,..."
+
+    def __init__(self, check: Callable[[list[int]], list[int]]) -> None:
+        self._check = check
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        """Read and check them; a usage error says what is allowed."""
+        if not isinstance(value, str):
+            return list(value)
+        numbers: list[int] = []
+        try:
+            for part in value.split(","):
+                first, is_range, last = part.partition("-")
+                numbers += range(int(first), int(last if is_range else first) + 1)
+            if not numbers:
+                raise ValueError
+            return self._check(numbers)
+        except PlanError as error:
+            self.fail(str(error), param, ctx)
+        except ValueError:
+            self.fail(f"{value!r} is no list of integers, as in 1,2,4 or 1-16", param, ctx)
+
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command(short_help="Say what speculation would gain on recorded traffic.")
+@click.argument("logs", nargs=-1, required=True, type=_FILE)
+@click.option("--format", "layout", type=click.Choice(FORMATS), help="Of the logs.", show_default="guessed")
+@click.option(
+    "--tokenizer",
+    default=WORDS,
+    show_default=True,
+    help="For logs of text: a tokenizer.json, a GGUF, a model's folder or name, or `words`, which is approximate.",
+)
+@click.option("--limit", type=click.IntRange(1), help="Take the first so many requests.", show_default="all")
+@click.option(
+    "--method", "names", multiple=True, type=click.Choice(list(methods())), help="May be repeated.", show_default="all"
+)
+@click.option(
+    "--sizes", type=_Numbers(check_sizes), default=_SIZES, show_default="1-6,8,10,12,16", help="Drafted tokens a round."
+)
+@click.option(
+    "--max-ngram", type=click.IntRange(1, MAX_MATCH_TOKENS), default=3, show_default=True, help="Of the lookups."
+)
+@click.option("--min-ngram", type=click.IntRange(1), default=1, show_default=True, help="Of the lookups.")
+@click.option(
+    "--acceptance",
+    "given",
+    multiple=True,
+    metavar="NAME=R1,R2,...[@STEP]",
+    help="A method that needs a model: the chance of each drafted token where those before it were accepted, and what "
+    "one takes to draft, in plain passes (0.08).",
+)
+@click.option("--hardware", metavar="NAME|FILE.toml", help=f"{', '.join(HARDWARE)}.", show_default="h100")
+@click.option("--model", metavar="NAME|FILE.toml", help=f"{', '.join(MODELS)}.", show_default="llama-3.1-8b")
+@click.option(
+    "--cost",
+    "costs",
+    multiple=True,
+    type=_FILE,
+    help="In place of both: measured, by `outrider measure`, llama-bench, llama-batched-bench or vLLM's benchmark.",
+)
+@click.option(
+    "--batches", type=_Numbers(check_batches), default=BATCHES, show_default="1,2,4,...,256", help="To answer for."
+)
+@click.option("--batch", type=click.IntRange(1), help="To recommend for.", show_default="the first of --batches")
+@click.option("--explain", is_flag=True, help="Print the cost's formula and every constant.")
+@click.option("--json", "json_file", type=OutFile(), help="Write the plan as JSON; - is standard output.")
+@click.option("--html", "html_file", type=OutFile(), help="Write the plan as one HTML page with plots.")
+@click.pass_context
+def plan(
+    ctx: click.Context,
+    /,
+    logs: tuple[Path, ...],
+    layout: str | None,
+    tokenizer: str,
+    limit: int | None,
+    names: tuple[str, ...],
+    sizes: list[int],
+    max_ngram: int,
+    min_ngram: int,
+    given: tuple[str, ...],
+    hardware: str | None,
+    model: str | None,
+    costs: tuple[Path, ...],
+    batches: list[int],
+    batch: int | None,
+    explain: bool,
+    json_file: Output | None,
+    html_file: Output | None,
+) -> None:
+    """Say what speculation would gain on the requests recorded in LOGS, from what they say and no model.
+
+    A recorded answer is what the target chose, so what a draft of text would have had accepted can be counted exactly.
+    With the cost of passes, from a roofline or measured, that gives the speed of every method and size at every batch,
+    the best choice, and from which batch on it costs instead.
+
+    LOGS are read in the order given: JSON lines or arrays, gzipped or not, or Parquet, with prompt and completion (text
+    or ids), messages, requests and responses, or conversations as ShareGPT has them.
+    """
+    if costs and (hardware or model):
+        raise click.UsageError("--cost takes the place of --hardware and --model", ctx)
+    if min_ngram > max_ngram:
+        raise click.UsageError(f"--min-ngram {min_ngram}: at most --max-ngram, {max_ngram}", ctx)
+    batch = batches[0] if batch is None else batch
+    if batch not in batches:
+        batches = sorted({*batches, batch})
+    try:
+        cost: Cost
+        if costs:
+            cost = read_costs(costs)
+        else:
+            cost = Roofline(
+                find(Hardware, HARDWARE, hardware or "h100"), find(ModelShape, MODELS, model or "llama-3.1-8b")
+            )
+        asked = Asked(
+            choose_methods(list(dict.fromkeys(names)), methods(max_ngram, min_ngram)),
+            sizes,
+            [Given.parse(text) for text in given],
+            cost,
+            batches,
+            batch,
+        )
+        taken = {method.name for method in asked.methods}
+        for each in asked.given:
+            if each.name in taken:
+                raise PlanError(f"acceptance {each.name}: a name that no other method has")
+            taken.add(each.name)
+        log = Log(logs, layout, encoder(tokenizer), limit)
+        with Progress() as progress:
+            answer = make_plan(log, asked, lambda what, num: progress.show(what, num, None))
+    except (PlanError, ImportError) as error:
+        raise Unusable(str(error)) from None
+    if json_file is None or not json_file.is_stdout:
+        print_plan(answer, is_explained=explain)
+    if json_file is not None:
+        json_file.write(msgspec.json.encode(answer) + b"\n")
+    if html_file is not None:
+        html_file.write(page(answer).encode())

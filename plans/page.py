@@ -1,0 +1,233 @@
+"""A plan as one page that needs nothing else, in light and dark."""
+
+from functools import partial
+from html import escape
+from pathlib import Path
+
+from plans.methods import BEST
+from plans.plan import Estimate, Plan, SizeAnswer
+from sims import plots
+from sims.page import both, document, legend, section, table
+from sims.plots import Layer
+
+_COLOURS = ("s1", "s2", "s3", "s4", "s5", "s6", "s7")
+_LIMIT = "s8"
+_ENGINES = {
+    "outrider": "Outrider, runtime.toml",
+    "vllm": "vLLM, vllm serve",
+    "sglang": "SGLang, python -m sglang.launch_server",
+    "llama.cpp": "llama.cpp, llama-server",
+}
+
+
+def page(plan: Plan) -> str:
+    """Write the page: a function of the plan alone."""
+    style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+    sections = (_speed, _sizes, _requests, _categories, _configuration, _rests_on)
+    return document("Outrider plan", "\n".join([_head(plan), *(write(plan) for write in sections)]), style)
+
+
+def _head(plan: Plan) -> str:
+    log, to = plan.log, plan.recommendation
+    kind = "good" if to.method is not None else "partial"
+    said = "Recommended: " if to.method is not None else "Recommended: do not speculate. "
+    reason = to.reason.removeprefix("do not: ")
+    chosen = _chosen(plan)
+    costs = "at no batch" if chosen.costs_from is None else f"from {chosen.costs_from} on"
+    tiles = [
+        (f"{log.num_requests:,}", "requests recorded"),
+        (f"{log.num_tokens:,}", "tokens of answers"),
+        (f"{log.mean_context:,.0f}", "tokens of context, on average"),
+        (f"{chosen.tokens_per_round.value:.2f}", "tokens a pass with the best drafts"),
+        (f"{chosen.speed[plan.batches.index(to.batch)].value:.2f}x", f"their speed at batch {to.batch}"),
+        (costs, "batch at which they are slower"),
+    ]
+    warnings = "".join(f'<div class="verdict partial">{escape(warning)}</div>' for warning in log.warnings)
+    return (
+        f'<h1>What speculation would gain</h1><p class="note">On {log.num_requests:,} recorded requests, with the cost '
+        f"of passes: {escape(plan.cost[0])}. In speculative decoding a few tokens are guessed and checked in one pass "
+        "of the model; the text stays the same, and where guesses come true there are fewer passes. How many would "
+        "have come true is counted in the recorded answers.</p>"
+        f'<div class="verdict {kind}">{said}{escape(reason)}</div>{warnings}<div class="tiles">'
+        + "".join(f'<div class="tile"><b>{value}</b><span>{label}</span></div>' for value, label in tiles)
+        + "</div>"
+    )
+
+
+def _chosen(plan: Plan) -> SizeAnswer:
+    """Give the best of a fixed size at the batch that is planned for."""
+    at = plan.batches.index(plan.recommendation.batch)
+    return max(plan.sizes, key=lambda answer: answer.speed[at].value)
+
+
+def _of_method(plan: Plan, name: str) -> list[SizeAnswer]:
+    return [answer for answer in plan.sizes if answer.method == name]
+
+
+def _colour(plan: Plan, name: str) -> str:
+    return _COLOURS[list(plan.methods).index(name) % len(_COLOURS)]
+
+
+def _limits(plan: Plan) -> list[SizeAnswer]:
+    return [limit for limit in plan.limits if limit.method == BEST or len(plan.limits) == 1]
+
+
+def _speed(plan: Plan) -> str:
+    layers = []
+    for name in plan.methods:
+        answers = _of_method(plan, name)
+        best = [max(answer.speed[i].value for answer in answers) for i in range(len(plan.batches))]
+        layers.append(Layer(name, _colour(plan, name), best))
+    layers += [Layer("limit", _LIMIT, [speed.value for speed in limit.speed]) for limit in _limits(plan)]
+    drawn = partial(
+        plots.curves, "Speed against plain decoding by batch", [str(b) for b in plan.batches], layers, mark=1.0
+    )
+    rows = [
+        (
+            str(at.batch),
+            f"{at.plain_ms:.3g} ms",
+            f"{at.method} {at.size}",
+            _told(at.speed),
+            "" if at.adaptive is None else f"{at.adaptive_method}: {_told(at.adaptive)}",
+            at.verdict,
+        )
+        for at in plan.best
+    ]
+    return section(
+        "Speed by batch",
+        "Speed of decoding over that without drafts (the dashed line at 1), by how many sequences run at a time: each "
+        "method with the size that is best there. Guesses cost rows of a pass. While few sequences run, the pass "
+        "waits for memory and rows are nearly free; when many run, rows take time of their own. The dashed curve is "
+        "the limit: in each round the method that does best, and no guess that fails.",
+        legend(layers) + both(drawn),
+        "",
+    ) + section(
+        "The best at each batch",
+        "In brackets: between which values the speed would lie for 95 of 100 logs of such requests. Adaptive: the "
+        "best method that was replayed, its drafts cut in each round to what has been worth its cost so far.",
+        f'<div class="scroll">{table(("batch", "plain pass", "best", "speed", "adaptive", ""), rows)}</div>',
+    )
+
+
+def _sizes(plan: Plan) -> str:
+    replayed = [name for name in plan.methods if _of_method(plan, name)[0].drafted_by_position]
+    sizes = [answer.size for answer in _of_method(plan, replayed[0])] if replayed else []
+    layers = [
+        Layer(name, _colour(plan, name), [answer.tokens_per_round.value for answer in _of_method(plan, name)])
+        for name in replayed
+    ]
+    drawn = partial(plots.curves, "Tokens a round by size", [str(size) for size in sizes], layers, mark=1.0)
+    chosen = _chosen(plan)
+    notes = [
+        f"{accepted:,} of {drafted:,} accepted"
+        for drafted, accepted in zip(chosen.drafted_by_position, chosen.accepted_by_position, strict=True)
+    ]
+    shares = [
+        accepted / drafted if drafted else 0.0
+        for drafted, accepted in zip(chosen.drafted_by_position, chosen.accepted_by_position, strict=True)
+    ]
+    labels = [str(i) for i in range(1, len(shares) + 1)]
+    columns = plots.columns("Accepted by position", labels, shares, notes) if shares else ""
+    rows = [
+        (
+            f"{answer.method} {answer.size}",
+            _told(answer.tokens_per_round),
+            f"{answer.drafted_per_token:.2f}",
+            f"{answer.accept_rate:.0%}",
+            "none" if answer.costs_from is None else str(answer.costs_from),
+        )
+        for name in plan.methods
+        for answer in [max(_of_method(plan, name), key=lambda a: a.tokens_per_round.value)]
+    ]
+    head = ("longest drafts", "tokens a round", "drafted per token", "accepted", "costs from batch")
+    named = escape(f"{chosen.method} {chosen.size}")
+    return section(
+        "Tokens a round, by size",
+        "How many tokens a pass gives on average, by how many it may guess (the dashed line: without guesses).",
+        legend(layers)
+        + both(drawn)
+        + '<div class="pair">'
+        + (f"<div><h3>Accepted, by position in the draft: {named}</h3>{columns}</div>" if columns else "")
+        + f'<div class="scroll">{table(head, rows)}</div></div>',
+    )
+
+
+def _requests(plan: Plan) -> str:
+    chosen, edges = _chosen(plan), plan.speed_edges
+    total = sum(chosen.requests_by_speed)
+    if not total:
+        return section("Gain per request", "Rates that are given say nothing of single requests.", "")
+    pairs = list(zip(edges, edges[1:], chosen.requests_by_speed, strict=False))
+    used = [i for i, (_, _, count) in enumerate(pairs) if count]
+    first, last = min(used[0], len(pairs) // 3 - 1), max(used[-1], len(pairs) // 3 + 1)
+    pairs = pairs[first : last + 1]
+    labels = [f"{low:.2g}" for low, _, _ in pairs]
+    notes = [f"{low:.2f}x to {high:.2f}x: {count:,} of {total:,}" for low, high, count in pairs]
+    drawn = plots.columns("Requests by speed", labels, [count / total for _, _, count in pairs], notes)
+    slower = sum(count for _, high, count in pairs if high <= 1 + 1e-9) / total
+    named = escape(f"{chosen.method} {chosen.size}")
+    return section(
+        "Gain per request",
+        f"Shares of requests by their own speed with {named} at batch {plan.recommendation.batch}; below a column, the "
+        f"least speed in it. {slower:.1%} of requests are slower than without drafts.",
+        f'<div class="pair"><div>{drawn}</div></div>',
+    )
+
+
+def _categories(plan: Plan) -> str:
+    if not plan.categories:
+        return ""
+    rows = [
+        (
+            of.category,
+            f"{of.num_requests:,}",
+            f"{of.num_tokens:,}",
+            _told(of.tokens_per_round),
+            _told(of.speed),
+            of.verdict,
+        )
+        for of in plan.categories
+    ]
+    head = ("category", "requests", "tokens", "tokens a round", "speed", "")
+    chosen = _chosen(plan)
+    return section(
+        "By category",
+        f"The same, {escape(f'{chosen.method} {chosen.size}')} at batch {plan.recommendation.batch}, for each kind of "
+        "request that the log names.",
+        f'<div class="scroll">{table(head, rows)}</div>',
+    )
+
+
+def _configuration(plan: Plan) -> str:
+    parts = "".join(
+        f"<h3>{escape(_ENGINES[engine])}</h3><pre>{escape(text.rstrip())}</pre>"
+        for engine, text in plan.recommendation.configuration.items()
+    )
+    return section(
+        "What to configure",
+        "Where an engine does not draft in the same way, what comes nearest; the comment says how it differs.",
+        parts,
+    )
+
+
+def _rests_on(plan: Plan) -> str:
+    log = plan.log
+    unused = "; ".join(f"{count:,} {reason}" for reason, count in log.unused.items())
+    facts = [
+        ("requests, tokens of answers", f"{log.num_requests:,}, {log.num_tokens:,}"),
+        ("tokens of prompts", f"{log.num_prompt_tokens:,}"),
+        ("not used", unused or "none"),
+        ("tokenizer", "none: the log has ids" if log.tokenizer is None else log.tokenizer),
+        *((name, about) for name, about in plan.methods.items()),
+    ]
+    cost = "".join(f"<li>{escape(line)}</li>" for line in plan.cost)
+    return section(
+        "What it rests on",
+        "Acceptance is exact for these answers. Intervals are of the choice of requests (a bootstrap); that the cost "
+        "of passes is right they do not say.",
+        table(("", ""), facts) + f"<details><summary>the cost of passes</summary><ul>{cost}</ul></details>",
+    )
+
+
+def _told(of: Estimate) -> str:
+    return f"{of.value:.2f}" if of.low is None else f"{of.value:.2f} ({of.low:.2f} to {of.high:.2f})"
