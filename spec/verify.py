@@ -246,6 +246,8 @@ def check_round(
     """Refuse with SpecError a round that `num_rows` rows of `vocab_size` logits cannot verify."""
     if verify not in RULES:
         raise refuse("verify", verify, f"one of {', '.join(map(repr, RULES))}")
+    if verify == "traversal":
+        raise refuse("verify", verify, "'resample' or 'match' here: verify_tree goes through a chain from its end, too")
     if num_rows != len(draft) + 1:
         raise SpecError(f"{num_rows} rows for a draft of {len(draft)}: one row more than drafted tokens")
     for drafted in draft:

@@ -3,6 +3,7 @@
 import math
 from itertools import product
 
+import numpy as np
 import pytest
 
 from spec import Pcg32, SamplingParams, SpecError, generate, verify_draft
@@ -99,3 +100,14 @@ def test_matching_draws_one_uniform_per_emitted_token():
 def test_an_unknown_rule_is_refused():
     with pytest.raises(SpecError, match="rule is 'rejection'"):
         run(fake_target(), "ngram", 4, SamplingParams(), 1, verify="rejection")
+
+
+@pytest.mark.parametrize("draft_probs", [None, np.full((2, 3), 1 / 3)])
+def test_a_rule_for_trees_is_refused_where_a_chain_is_verified(draft_probs):
+    rng = Pcg32(1, 1)
+    state = rng.state
+    with pytest.raises(SpecError, match="verify is 'traversal': 'resample' or 'match' here"):
+        verify_draft(
+            np.zeros((3, 3), np.float32), [0, 1], draft_probs, SamplingParams(), [0], [], rng, verify="traversal"
+        )
+    assert rng.state == state
