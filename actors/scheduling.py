@@ -13,18 +13,14 @@ from actors.messages import (
     Admit,
     Admitted,
     Cancel,
-    DraftAsk,
-    Feed,
     ForgetAll,
     Message,
     Outcome,
     Propose,
     Proposed,
-    ProposedTree,
     Reserve,
     Reserved,
     Resume,
-    RoundSpec,
     Settle,
     Settled,
     Step,
@@ -35,10 +31,10 @@ from actors.messages import (
 from actors.runner import ModelRunner
 from actors.snapshot import SequenceView, view
 from actors.stats import Counters, Load
+from actors.step_parts import draft_ask, feed, proposal
 from actors.stream import OpenStreams
 from actors.suspects import Suspects
-from kvpool import blocks_for
-from scheduler import EngineConfig, FinishReason, PassCost, Plan, Planned, Proposal, Scheduler, Sequence, State
+from scheduler import EngineConfig, FinishReason, PassCost, Plan, Planned, Scheduler, Sequence, State
 
 
 class SchedulerActor(Actor):
@@ -229,7 +225,7 @@ class SchedulerActor(Actor):
             num_tokens = sum(planned.num_tokens for planned in plan.feeds)
             self.counters.num_fed_tokens += num_tokens
             size = self._config.block_tokens
-            feeds = [_feed(planned, table, size) for planned, table in zip(plan.feeds, reserved.tables, strict=True)]
+            feeds = [feed(planned, table, size) for planned, table in zip(plan.feeds, reserved.tables, strict=True)]
             done = await self.ask(self._runner, Step(self.counters.num_steps, feeds), StepDone)
         except ActorCrashed as crash:
             cause = self._suspects.raised(plan.feeds, is_in_need=crash.is_excess) if crash.is_of_this else None
@@ -248,14 +244,14 @@ class SchedulerActor(Actor):
     async def _draft(self, plan: Plan, tables: list[list[int]]) -> Plan:
         """Have a model make the drafts that are due, for all sequences in one message."""
         asks = [
-            _ask_for(planned, table) for planned, table in zip(plan.feeds, tables, strict=True) if planned.draft.is_due
+            draft_ask(planned, table) for planned, table in zip(plan.feeds, tables, strict=True) if planned.draft.is_due
         ]
         if not asks:
             return plan
         proposed = await self.ask(self._runner, Propose(self.counters.num_steps, asks), Proposed)
         if proposed.error is not None:
             self.counters.num_failed_proposals += 1
-        return self.core.drafted(plan, {tree.seq: _proposal(tree) for tree in proposed.trees})
+        return self.core.drafted(plan, {tree.seq: proposal(tree) for tree in proposed.trees})
 
     def could_blame(self) -> bool:
         """Tell whether the pass under way, should it raise, could be laid to one request: the supervisor asks."""
@@ -350,47 +346,3 @@ class SchedulerActor(Actor):
         self._cancelled_unseen.clear()
         self._available = self._config.num_blocks
         self._streams.end_all(finish_reason, why)
-
-
-def _ask_for(planned: Planned, table: list[int]) -> DraftAsk:
-    sequence, rng = planned.sequence, planned.sequence.draft_rng
-    return DraftAsk(
-        sequence.seq,
-        sequence.context[sequence.covered :],
-        sequence.covered,
-        table,
-        sequence.speculative.tree_shape,
-        sequence.speculative.children,
-        sequence.most_layers,
-        not sequence.may_drop_draft,
-        rng.state,
-        rng.inc,
-    )
-
-
-def _proposal(tree: ProposedTree) -> Proposal:
-    num_nodes = len(tree.tokens)
-    is_chain = tree.values is not None and tree.parents == list(range(-1, num_nodes - 1))  # and nothing was drawn
-    return Proposal(tree.tokens, None if is_chain else tree.parents, tree.values, num_nodes, tree.rng_state)
-
-
-def _feed(planned: Planned, table: list[int], block_tokens: int) -> Feed:
-    sequence, draft = planned.sequence, planned.draft
-    spec = None
-    if planned.is_round:
-        spec = RoundSpec(
-            draft=draft.tokens,
-            parents=draft.parents,
-            children=sequence.speculative.children if draft.tokens else "top",
-            params=sequence.params,
-            prompt=sequence.request.prompt if sequence.looks_back else (),
-            output=sequence.context[sequence.prompt_len :] if sequence.looks_back else (),
-            rng_state=sequence.rng.state,
-            rng_inc=sequence.rng.inc,
-            verify=sequence.speculative.rule if draft.tokens else "match",  # with no draft, one draw by any rule
-            logprobs=sequence.request.logprobs,
-        )
-    #   room was made for the draft that there could have been
-    table = table[: blocks_for(sequence.cached + planned.num_tokens, block_tokens)]
-    is_proposed_for = sequence.has_proposer and sequence.covered >= sequence.cached
-    return Feed(sequence.seq, planned.ids, sequence.cached, table, spec, is_proposed_for)

@@ -80,7 +80,7 @@ MUTANTS = [
     ),
     mutant(
         "blind the penalties to what was emitted",
-        SCHEDULING,
+        "actors/step_parts.py",
         "            output=sequence.context[sequence.prompt_len :] if sequence.looks_back else (),\n",
         "            output=(),\n",
         "known_failures/texts::penalties_have_their_effect_with_drafts",

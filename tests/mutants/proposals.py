@@ -3,7 +3,8 @@
 from tests.mutants.engine import SCHEDULING, mutant
 
 CORE, SEQUENCE, REQUEST = (f"scheduler/{name}.py" for name in ("core", "sequence", "request"))
-PROPOSAL, ADAPTIVE, RUNNER = "scheduler/proposal.py", "scheduler/adaptive.py", "actors/runner.py"
+PROPOSAL, ADAPTIVE = "scheduler/proposal.py", "scheduler/adaptive.py"
+RUNNER, STEP_PARTS = "actors/runner.py", "actors/step_parts.py"
 EVERY = "actors/trees::every_configuration_gives_the_text_of_the_one_sequence_loop"
 
 MUTANTS = [
@@ -51,7 +52,7 @@ MUTANTS = [
     ),
     mutant(
         "feed prefill to the target only",
-        SCHEDULING,
+        STEP_PARTS,
         "is_proposed_for = sequence.has_proposer and sequence.covered >= sequence.cached",
         "is_proposed_for = False",
         "actors/trees::a_prefix_hit_brings_the_proposers_state",
@@ -93,7 +94,7 @@ MUTANTS = [
     ),
     mutant(
         "judge a round without a draft by the rule of its drafts",
-        SCHEDULING,
+        STEP_PARTS,
         'verify=sequence.speculative.rule if draft.tokens else "match"',
         "verify=sequence.speculative.rule",
         "actors/trees::a_request_for_one_token_needs_no_draft",
