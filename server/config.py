@@ -13,8 +13,9 @@ from msgspec import Meta
 
 from models.kernel_choice import Kernel
 from scheduler import EngineConfig, RequestError
+from scheduler.errors import refuse
 from server.schema import allowed, find
-from spec import SpecError
+from spec import Draft, SpecError
 
 Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
@@ -108,6 +109,14 @@ class RuntimeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Where to listen, whom to serve, and how much one request may ask for."""
     model: ModelConfig = ModelConfig()
     """Which model to serve."""
+
+    def __post_init__(self) -> None:
+        draft = self.engine.speculative.draft
+        if draft.needs_proposer:
+            served = ", ".join(repr(each.value) for each in Draft if not each.needs_proposer)
+            raise refuse(
+                "engine.speculative.draft", draft.value, f"one of {served}: the server runs no model for drafts"
+            )
 
 
 def load_config(path: Path | None, overrides: Mapping[str, Any]) -> RuntimeConfig:

@@ -164,7 +164,7 @@ class JobReader:
                 priority=body.priority or 0,
                 cache_salt=salt,
                 speculative=speculative,
-                verify=body.verify or "resample",
+                verify=body.verify,
                 choice=choice,
                 logprobs=wants_logprobs,
             )
@@ -191,20 +191,24 @@ class JobReader:
     def _speculative(self, body: Sampling) -> SpecConfig | None:
         if body.speculative is None:
             return None
-        return SpecConfig.parse(body.speculative.draft, body.speculative.k)
+        try:
+            return body.speculative.config()
+        except SpecError as error:
+            raise refused(error, "speculative.") from None
 
     def _check_count(self, param: str, count: int, most: int, what: str) -> None:
         if count > most:
             raise invalid(param, f"{count} {what}: at most {most}")
 
 
-def refused(error: RequestError | SpecError) -> ApiError:
-    """Tell the client what the engine refused."""
-    message = str(error)
+def refused(error: RequestError | SpecError, place: str = "") -> ApiError:
+    """Tell the client what the engine refused, of fields that stand at `place`."""
+    message = place + str(error)
     if "blocks" in message and message.startswith("max_tokens"):
         return too_long("max_tokens", message.removeprefix("max_tokens is "))
     field = message.partition(" is ")[0].partition("[")[0]
-    return ApiError(400, message, field if field.isidentifier() else None, "invalid_value")
+    is_named = field.replace(".", "_").isidentifier()
+    return ApiError(400, message, field if is_named else None, "invalid_value")
 
 
 def _params(body: Sampling) -> SamplingParams:

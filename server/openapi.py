@@ -5,7 +5,9 @@ from typing import Any
 import msgspec
 
 from server.parameters import BODIES, NESTED, NEUTRAL, NOTHING, TAKEN
+from server.schema import BOUNDS
 from server.wire import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
+from spec import BestFirst, Chain
 
 _REF = "#/components/schemas/{name}"
 _STRING = {"type": "string"}
@@ -16,6 +18,9 @@ def openapi(model_name: str, *, is_strict: bool) -> dict[str, Any]:
     """Build the document for the model that is served."""
     (_, components) = msgspec.json.schema_components(BODIES, ref_template=_REF)
     bodies: set[type[msgspec.Struct]] = {*BODIES, *(kind for nested in NESTED.values() for kind in nested.values())}
+    for shape in (Chain, BestFirst):
+        for name, bounds in BOUNDS[shape].items():
+            components[shape.__name__]["properties"][name] |= bounds
     for body in bodies:
         _complete(components[body.__name__], body, model_name, is_strict=is_strict)
     components |= _answers()

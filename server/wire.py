@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from spec import MAX_DRAFT_TOKENS
+from spec import MAX_NODES, BestFirst, Chain, Occurrence, SpecConfig
 
 MAX_TOP_LOGPROBS = 20
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -19,10 +19,24 @@ class StreamOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Speculative(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Drafts of this request alone."""
+    """Drafts of this request alone, made of text: a `SpecConfig`, of which what is left out is as it is there."""
 
-    draft: Literal["none", "ngram", "prompt_lookup"]
-    k: Annotated[int, Meta(ge=1, le=MAX_DRAFT_TOKENS)] = 4
+    draft: Literal["none", "ngram", "prompt_lookup", "suffix"]
+    k: Annotated[int, Meta(ge=1, le=MAX_NODES)] | None = None
+    shape: Chain | BestFirst | None = None
+    rule: Literal["resample", "match"] | None = None
+    max_ngram: Annotated[int, Meta(ge=1, le=64)] | None = None
+    min_ngram: Annotated[int, Meta(ge=1, le=64)] | None = None
+    occurrence: Occurrence | None = None
+    max_depth: Annotated[int, Meta(ge=2, le=64)] | None = None
+    factor: Annotated[float, Meta(gt=0, le=1e6)] | None = None
+    min_prob: Annotated[float, Meta(ge=0, le=1)] | None = None
+    prompts: bool | None = None
+
+    def config(self) -> SpecConfig:
+        """Give the configuration that this says; chains are of 4 unless it is said. Raises SpecError."""
+        given = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+        return SpecConfig(**given if self.shape is not None else {"k": 4} | given)
 
 
 class Sampling(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -5,7 +5,7 @@ Pure: no clock, no I/O, no global state; all randomness comes in as a generator.
 
 from spec.batch import Round, verify_batch, verify_round
 from spec.choices import CHILDREN, RULES, Children, Rule, check_rule
-from spec.config import MAX_DRAFT_TOKENS, Draft, SpecConfig
+from spec.config import MAX_DRAFT_TOKENS, Draft, Occurrence, SpecConfig
 from spec.distribution import Row, apply_penalties, argmax, dense_distribution, sample, sample_dense
 from spec.drafter import Drafter
 from spec.drafts import ngram_draft, prompt_lookup, propose
@@ -43,6 +43,7 @@ __all__ = [
     "FinishedRequests",
     "Generated",
     "Growth",
+    "Occurrence",
     "Paying",
     "Pcg32",
     "Proposer",

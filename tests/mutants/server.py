@@ -8,6 +8,13 @@ GENERATION, JOB, REPLIES, TEXT = (f"server/{name}.py" for name in ("generation",
 LEAVES = "server/connections::whoever_leaves_takes_along_all_he_asked"
 
 MUTANTS = [
+    mutant(
+        "judge by the default rule whatever is configured",
+        JOB,
+        "verify=body.verify,",
+        'verify=body.verify or "resample",',
+        "server/bodies::the_rule_is_the_configurations_where_a_request_has_none",
+    ),
     # connections
     mutant(
         "tell of a lost connection only the request that was read last",

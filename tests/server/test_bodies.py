@@ -12,6 +12,7 @@ from server.errors import ApiError
 from server.job import JobReader
 from server.openapi import openapi
 from server.parameters import BODIES, NESTED, NEUTRAL, TAKEN
+from spec import BestFirst, SpecConfig
 
 CHAT = {"messages": [{"role": "user", "content": "ba"}]}
 COMPLETION = {"prompt": "ba"}
@@ -76,6 +77,18 @@ async def refusal(body, limits=LIMITS):
         ({**COMPLETION, "max_tokens": 101}, "max_tokens", "invalid_value"),
         ({**COMPLETION, "stream_options": {"include_usage": True}}, "stream_options", "invalid_value"),
         ({**COMPLETION, "speculative": {"draft": "magic"}}, "speculative.draft", "invalid_value"),
+        ({**COMPLETION, "speculative": {"draft": "ngram", "k": 17}}, "speculative.k", "invalid_value"),
+        ({**COMPLETION, "speculative": {"draft": "ngram", "min_prob": 0.2}}, "speculative.min_prob", "invalid_value"),
+        (
+            {**COMPLETION, "speculative": {"draft": "ngram", "shape": {"kind": "best_first", "nodes": 4}}},
+            "speculative.shape",
+            "invalid_value",
+        ),
+        (
+            {**COMPLETION, "speculative": {"draft": "suffix", "shape": {"kind": "best_first", "nodes": 65}}},
+            "speculative.shape",
+            "invalid_value",
+        ),
         ({**CHAT, "tools": [{}]}, "tools", "unsupported_parameter"),
         ({**CHAT, "response_format": {"type": "json_object"}}, "response_format", "unsupported_parameter"),
         ({**CHAT, "top_logprobs": 2}, "top_logprobs", "invalid_value"),
@@ -306,6 +319,30 @@ async def test_every_parameter_arrives():
     assert (request.speculative.draft, request.speculative.k) == ("ngram", 3)
     assert request.eos == (256,)
     assert (await read({**COMPLETION, "ignore_eos": True, "top_k": -1})).requests[0].eos == ()
+
+
+EARLIEST = {"draft": "prompt_lookup", "k": 2, "occurrence": "earliest"}
+CHAIN = {"draft": "suffix", "k": 40, "max_depth": 9, "prompts": True}
+TREE = {"draft": "suffix", "shape": {"kind": "best_first", "nodes": 12, "min_prob": 0.2}, "rule": "match"}
+
+
+@pytest.mark.parametrize(
+    ("told", "config"),
+    [
+        ({"draft": "ngram"}, SpecConfig.parse("ngram", 4)),
+        ({"draft": "none"}, SpecConfig.parse("none", 4)),
+        (EARLIEST, SpecConfig("prompt_lookup", 2, occurrence="earliest")),
+        (CHAIN, SpecConfig("suffix", 40, max_depth=9, prompts=True)),
+        (TREE, SpecConfig("suffix", shape=BestFirst(12, 0.2), rule="match")),
+    ],
+)
+async def test_a_request_says_how_it_is_drafted_as_the_configuration_does(told, config):
+    (request,) = (await read({**COMPLETION, "speculative": told})).requests
+    assert request.speculative == config
+
+
+async def test_the_rule_is_the_configurations_where_a_request_has_none():
+    assert (await read(COMPLETION)).requests[0].verify is None
 
 
 async def test_chat_may_go_on_as_far_as_there_is_room():
