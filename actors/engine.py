@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Self
 
 import anyio
+import msgspec
 
 from actors.actor import Actor, Tap
 from actors.blocks import BlockManager
@@ -16,9 +17,9 @@ from actors.snapshot import Snapshot
 from actors.stats import EngineStats
 from actors.stream import OpenStreams, Stream
 from actors.supervisor import Supervisor
-from models import Model, Proposer
+from models import Model, Proposer, with_paying_nodes
 from scheduler import EngineConfig, PassCost, Request, RequestError, check_request, own_copy
-from spec import SpecConfig
+from spec import MAX_NODES, SpecConfig
 
 
 class EngineFailed(RuntimeError):
@@ -42,7 +43,8 @@ class Engine:
     under way. An engine runs once, on asyncio, and is used from the event loop that it was entered on.
 
     `tap` sees every message; `run_pass` says where a pass runs (a worker thread); `pass_cost` lets an adaptive engine
-    feed only the drafts that pay; `proposer` makes the drafts that need a model. Model and proposer stay as they are:
+    feed only the drafts that pay, and is needed for a shape with as many nodes as pay, a number that `config` then has;
+    `proposer` makes the drafts that need a model. Model and proposer stay as they are:
     the engine works on copies with memory of their own.
     """
 
@@ -56,12 +58,12 @@ class Engine:
         run_pass: RunPass = in_thread,
         pass_cost: PassCost | None = None,
     ) -> None:
-        self.config = config
+        self._has_proposer = proposer is not None
+        self._check_proposer(config.speculative)
+        self.config = config = _with_paying_nodes(config, proposer, pass_cost)
         self.failure: str | None = None
         self._max_model_len = min(config.max_model_len, model.max_model_len)
         self._vocab_size = model.vocab_size
-        self._has_proposer = proposer is not None
-        self._check_proposer(config.speculative)
         self._streams = OpenStreams()
         self._next_seq = 0
         self._is_open = False
@@ -153,7 +155,12 @@ class Engine:
             raise RuntimeError("the engine is not running: submit inside its `async with` block")
         self._check_loop()
         check_request(request, self.config, self._vocab_size, self._max_model_len)
-        self._check_proposer(request.speculative or self.config.speculative)
+        if request.speculative is not None:
+            self._check_proposer(request.speculative)
+            if request.speculative.is_auto:
+                raise RequestError(
+                    "speculative.shape.nodes is 'auto': a number, except in an engine's own configuration"
+                )
         request = own_copy(request)
         seq = self._next_seq
         request_id = self._free_id(seq) if request.id is None else request.id
@@ -170,8 +177,6 @@ class Engine:
     def _check_proposer(self, speculative: SpecConfig) -> None:
         if speculative.draft.needs_proposer and not self._has_proposer:
             raise RequestError(f"speculative has draft {speculative.draft.value!r}: this engine has no proposer")
-        if speculative.is_auto:
-            raise RequestError("speculative has shape.nodes 'auto': a number by the time that an engine is made")
 
     def check_room(self, num_requests: int) -> None:
         """Raise EngineFull unless so many more requests may be submitted now."""
@@ -234,6 +239,16 @@ class Engine:
             self._scheduler.mailbox.post(envelope)
         else:
             self._scheduler.mailbox.post_work(envelope)
+
+
+def _with_paying_nodes(config: EngineConfig, proposer: Proposer | None, cost: PassCost | None) -> EngineConfig:
+    """Give a tree whose nodes are "auto" as many as pay."""
+    if not config.speculative.is_auto or proposer is None:
+        return config
+    if cost is None:
+        raise RequestError("speculative.shape.nodes is 'auto': a number where what a pass costs is not known")
+    speculative = with_paying_nodes(config.speculative, proposer, cost.of(MAX_NODES + 1), cost.layer_s)
+    return msgspec.structs.replace(config, speculative=speculative)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from cli.options import POSITIVE, SHARE, SimOption
-from spec import CHILDREN, MAX_NODES, RULES, Draft, Shape, SpecConfig
+from spec import AUTO, CHILDREN, MAX_NODES, RULES, Draft, Shape, SpecConfig
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -39,6 +39,15 @@ class _Numbers(click.ParamType[tuple[Any, ...]]):
             self.fail(f"{value!r} is neither numbers with commas between them nor JSON", param, ctx)
 
 
+class _Nodes(click.IntRange):
+    """So many nodes, or as many as pay."""
+
+    name = "NODES"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value == AUTO else super().convert(value, param, ctx)
+
+
 def drafts(command: Command) -> Command:
     """Add how to speculate."""
     nodes = click.IntRange(1, MAX_NODES)
@@ -57,7 +66,12 @@ def drafts(command: Command) -> Command:
             default="chain",
             help="Which nodes a draft has; all but a chain are trees.",
         ),
-        _option("--nodes", type=nodes, default=16, help="sequoia, dynamic, best_first: most nodes of a draft."),
+        _option(
+            "--nodes",
+            type=_Nodes(1, MAX_NODES),
+            default=16,
+            help="sequoia, dynamic, best_first: most nodes of a draft. For the first two auto is as many as pay.",
+        ),
         _option("--depth", type=nodes, default=4, help="sequoia, dynamic: most layers of a draft."),
         _option("--top", type=nodes, default=4, help="dynamic: nodes that a layer grows from, and children of each."),
         _option("--widths", type=_Numbers(), default="3,2,1", help="expansion: children of each node, layer by layer."),

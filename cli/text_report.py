@@ -46,7 +46,7 @@ def _sections(report: Report) -> list[RenderableType]:
         (
             "speculation",
             f"{spec.accepted:,} of {spec.drafted:,} drafted tokens accepted ({spec.accept_rate:.1%}), "
-            f"{spec.tokens_per_round:.2f} tokens a round of {spec.nodes_per_round:.2f} nodes"
+            f"{spec.tokens_per_round:.2f} tokens a round of {spec.nodes_per_round:.2f} nodes, at most {spec.most_nodes}"
             if spec.drafted
             else "no drafts",
         ),

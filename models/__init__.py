@@ -5,6 +5,7 @@ from models.drafting import DraftOrder, draft
 from models.execution import ModelError, execute
 from models.fake import FakeModel, FakeTarget
 from models.fake_proposer import FakeProposer, LoneFakeProposer
+from models.paying_nodes import with_paying_nodes
 from models.protocol import Ask, Chunk, Emission, Model, Proposer, SelfVerifyingModel, SlotMove
 from models.replay import ReplayModel
 from models.runner_target import RunnerTarget
@@ -28,4 +29,5 @@ __all__ = [
     "SlotMove",
     "draft",
     "execute",
+    "with_paying_nodes",
 ]

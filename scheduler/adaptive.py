@@ -4,6 +4,7 @@ A drafted row costs what one more row costs the pass, and gains the chance that 
 chances are estimated from rounds that are over, never from the drafted tokens themselves.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Self
 
@@ -26,17 +27,21 @@ class PassCost(msgspec.Struct, frozen=True):
 
     num_rows: tuple[int, ...]
     seconds: tuple[float, ...]
+    layer_s: float = 0.0
+    """Seconds of a layer of the drafts that a model makes."""
 
     def __post_init__(self) -> None:
         if len(self.num_rows) != len(self.seconds) or len(self.num_rows) < 2:
             raise refuse("seconds", self.seconds, f"one for each of num_rows {self.num_rows}, at least two")
         if any(a >= b for a, b in zip(self.num_rows, self.num_rows[1:], strict=False)) or min(self.seconds) <= 0:
             raise refuse("num_rows, seconds", (self.num_rows, self.seconds), "rising numbers and positive times")
+        if not 0 <= self.layer_s < math.inf:
+            raise refuse("layer_s", self.layer_s, "seconds >= 0")
 
     @classmethod
-    def linear(cls, overhead_s: float, per_row_s: float) -> Self:
+    def linear(cls, overhead_s: float, per_row_s: float, layer_s: float = 0.0) -> Self:
         """Give the cost of `overhead_s + per_row_s * rows`."""
-        return cls((1, 2), (overhead_s + per_row_s, overhead_s + 2 * per_row_s))
+        return cls((1, 2), (overhead_s + per_row_s, overhead_s + 2 * per_row_s), layer_s)
 
     def of(self, most_rows: int) -> list[float]:
         """Give the cost of a pass of 0, 1, ..., `most_rows` rows."""

@@ -142,6 +142,8 @@ class SimConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             raise SimError("shuffle is set: the order of events is drawn in virtual time only")
         if isinstance(self.arrivals, Recorded) and self.trace is None:
             raise SimError("arrivals are recorded: only a trace has times of its own")
+        if self.clock == "wall" and self.engine.speculative.is_auto:
+            raise SimError("nodes is 'auto': a number with --clock wall, where what a pass costs is not known")
         if self.replay is not None and self.engine.speculative.draft.needs_proposer:
             raise SimError(f"draft is {self.engine.speculative.draft.value!r}: a fake one agrees with no recording")
         if self.replay is not None and any(self.temperatures):

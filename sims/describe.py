@@ -10,7 +10,8 @@ from spec import Draft
 def describe_config(config: SimConfig) -> str:
     """Say what was simulated."""
     speculative = config.engine.speculative
-    drafts = "no drafts" if speculative.draft is Draft.NONE else f"{speculative.draft} drafts of up to {speculative.k}"
+    most = "as many nodes as pay" if speculative.is_auto else f"up to {speculative.k}"
+    drafts = "no drafts" if speculative.draft is Draft.NONE else f"{speculative.draft} drafts of {most}"
     leaving = config.leaving
     parts = [
         f"seed {config.seed}",

@@ -166,7 +166,7 @@ def _speculation(report: Report) -> str:
         ("accepted", f"{spec.accepted:,} ({spec.accept_rate:.1%})"),
         ("rounds", f"{spec.rounds:,}"),
         ("tokens a round", f"{spec.tokens_per_round:.2f}"),
-        ("tokens drafted a round", f"{spec.nodes_per_round:.2f}"),
+        ("tokens drafted a round", f"{spec.nodes_per_round:.2f}, at most {spec.most_nodes}"),
         ("tokens fed to the target", f"{report.tokens.fed:,}"),
         ("fed in vain, their client gone", f"{lost:,}"),
     ]

@@ -53,6 +53,8 @@ class Speculation(msgspec.Struct, frozen=True):
     """Tokens emitted per round of a sequence: 1 without drafts, at most one more than a draft has layers."""
     nodes_per_round: float
     """Tokens drafted per round: of trees, nodes."""
+    most_nodes: int
+    """Of a draft: as configured, or as many as were found to pay. 0 where nothing was drafted."""
     rounds: int
     drafted_by_position: list[int]
     accepted_by_position: list[int]

@@ -13,7 +13,7 @@ import msgspec
 from actors import Counters, Engine, EngineStats
 from actors.messages import Message, Step
 from kvpool import KvPoolError
-from scheduler import NO_DRAFTS, PassCost
+from scheduler import NO_DRAFTS, EngineConfig, PassCost
 from sims.clients import Crowd
 from sims.clock import run
 from sims.config import SimConfig
@@ -58,6 +58,7 @@ class _Run(NamedTuple):
     """What is left of a run when its engine is gone."""
 
     crowd: Crowd
+    engine: EngineConfig
     stats: EngineStats
     virtual_s: float
     series: Series
@@ -85,7 +86,7 @@ def simulate(config: SimConfig, *, watch: Watch | None = None, timeline: Timelin
                 outcome.crowd.compared,
                 workload.model(),
                 workload.proposer(),
-                config.engine,
+                outcome.engine,
                 watch and partial(watch, "comparison"),
             )
             if config.baseline:
@@ -118,9 +119,10 @@ async def _run(
     started_s = loop.time()
     passes = _Passes(config)
     #   only in virtual time is the cost of a pass known beforehand
-    cost = (
-        PassCost.linear(config.cost.seconds(0), config.cost.per_token_us / 1e6) if config.clock == "virtual" else None
-    )
+    cost = None
+    if config.clock == "virtual":
+        costs = config.cost
+        cost = PassCost.linear(costs.seconds(0), costs.per_token_us / 1e6, costs.draft_seconds(1))
     agenda = ByRate(config.faults, config.seed)
     run_pass = passes.run if config.faults.are_none else faulty_passes(passes.run, agenda, _LATE_S)
     engine = Engine(
@@ -158,6 +160,7 @@ async def _run(
     problems = crowd.problems + passes.errors + problems
     return _Run(
         crowd,
+        engine.config,
         stats,
         virtual_s,
         Series(**gauges.series()),
@@ -230,7 +233,7 @@ def _report(
 ) -> Report:
     stats, counters, crowd = run.stats, run.stats.counters, run.crowd
     num_accepted, num_drafted = counters.num_accepted, counters.num_drafted
-    k = config.engine.speculative.tree_shape.max_depth if num_drafted else 0
+    k = run.engine.speculative.tree_shape.max_depth if num_drafted else 0
     virtual_s = run.virtual_s
     requests = _requests(workload, crowd)
     problems = [*run.problems, *compared.differences, *_nothing_shown(requests, counters, run)]
@@ -253,6 +256,7 @@ def _report(
             accept_rate=num_accepted / num_drafted if num_drafted else 0.0,
             tokens_per_round=counters.num_emitted_tokens / counters.num_rounds if counters.num_rounds else 0.0,
             nodes_per_round=num_drafted / counters.num_rounds if counters.num_rounds else 0.0,
+            most_nodes=run.engine.speculative.k if num_drafted else 0,
             rounds=counters.num_rounds,
             drafted_by_position=counters.drafted_by_position[:k],
             accepted_by_position=counters.accepted_by_position[:k],

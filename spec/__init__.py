@@ -17,13 +17,14 @@ from spec.loop import Generated, SpecStats, generate, generate_stream
 from spec.params import SamplingParams
 from spec.rng import Pcg32, draft_stream, stream
 from spec.sequoia import Paying, nodes_that_pay, sequoia_nodes
-from spec.shapes import BestFirst, Chain, Dynamic, Expansion, Sequoia, Shape, Static
+from spec.shapes import AUTO, BestFirst, Chain, Dynamic, Expansion, Sequoia, Shape, Static
 from spec.target import BoundedTarget, Proposer, Target, TreeTarget
 from spec.tree import MAX_NODES, NO_DRAFT, Compaction, DraftTree, compaction
 from spec.verify import Verified, residual, speculative_step, verify_draft
 from spec.verify_tree import verify_tree
 
 __all__ = [
+    "AUTO",
     "CHILDREN",
     "MAX_DRAFT_TOKENS",
     "MAX_NODES",

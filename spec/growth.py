@@ -122,11 +122,12 @@ class DynamicGrowth:
     def __init__(self, shape: Dynamic, max_depth: int) -> None:
         if shape.nodes == AUTO:
             raise refuse("nodes", shape.nodes, "a number by the time that a tree is made")
+        #   with a node stay all before it: no layer past the number of nodes has one that does
         self.tokens: list[int] = []
         self.parents: list[int] = []
         self._num_kept = shape.nodes
         self._top = shape.top
-        self._layers_left = min(shape.depth, max_depth)
+        self._layers_left = min(shape.max_depth, max_depth)
         self._values: list[float] = []
         self._depths: list[int] = []
         self.frontier: list[int] = [ROOT] if self._layers_left > 0 else []

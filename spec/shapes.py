@@ -10,7 +10,7 @@ from spec.tree import MAX_NODES
 
 Auto = Literal["auto"]
 AUTO: Auto = "auto"
-"""As many nodes as pay at the measured cost of a pass; a number before a tree is made (`spec.auto`)."""
+"""As many nodes as pay at the measured cost of a pass; a number before a tree is made."""
 
 
 class ShapeStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):

@@ -254,6 +254,44 @@ def test_adaptive_feeds_the_nodes_that_pay():
     assert between[1] > 1
 
 
+@pytest.mark.parametrize(
+    "speculative",
+    [
+        SpecConfig("fake", shape=Dynamic("auto", 3, 3), rule="match"),
+        SpecConfig("fake", shape=Sequoia((0.6, 0.2, 0.1), "auto", 4), children="distinct"),
+    ],
+)
+def test_as_many_nodes_as_pay_are_found_once_and_told(speculative):
+    def found(cost):
+        async def main():
+            target = fake()
+            changes = {"speculative": speculative, "proposer": proposer(target), "pass_cost": cost}
+            async with engine(target, max_batch_tokens=128, adaptive=False, **changes) as running:
+                seen = await read_all([running.submit(each) for each in requests()])
+                return seen, running.config.speculative, running.stats().counters
+
+        seen, config, counters = run(main())
+        assert seen == [alone(each, config, fake()) for each in requests()]
+        assert max(i for i, count in enumerate(counters.rounds_by_drafted) if count) <= config.k == config.shape.nodes
+        return config.k
+
+    free, fair, dear = (found(PassCost.linear(1.0, per_row, 0.01)) for per_row in (0.0, 0.1, 10.0))
+    assert dear == 1 < fair < free
+
+
+def test_as_many_nodes_as_pay_are_refused_where_nobody_can_tell():
+    auto = SpecConfig("fake", shape=Dynamic("auto", 3, 3), rule="match")
+    with pytest.raises(RequestError, match=r"shape\.nodes is 'auto': a number where what a pass costs is not known"):
+        engine(speculative=auto, proposer=proposer(fake()))
+
+    async def main():
+        async with engine(speculative=DYNAMIC, proposer=proposer(fake())) as running:
+            with pytest.raises(RequestError, match=r"shape\.nodes is 'auto': a number, except"):
+                running.submit(request(speculative=auto))
+
+    run(main())
+
+
 def test_a_draft_that_needs_a_proposer_is_refused_where_there_is_none():
     with pytest.raises(RequestError, match="speculative has draft 'fake': this engine has no proposer"):
         engine(speculative=DYNAMIC)

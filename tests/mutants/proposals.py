@@ -1,6 +1,6 @@
 """Mistakes to plant where a model's drafts go through the engine."""
 
-from tests.mutants.engine import SCHEDULING, mutant
+from tests.mutants.engine import ENGINE, SCHEDULING, mutant
 
 CORE, SEQUENCE, REQUEST = (f"scheduler/{name}.py" for name in ("core", "sequence", "request"))
 PROPOSAL, ADAPTIVE = "scheduler/proposal.py", "scheduler/adaptive.py"
@@ -98,5 +98,35 @@ MUTANTS = [
         'verify=sequence.speculative.rule if draft.tokens else "match"',
         "verify=sequence.speculative.rule",
         "actors/trees::a_request_for_one_token_needs_no_draft",
+    ),
+    *(
+        mutant(name, "models/paying_nodes.py", old, new, f"models/paying_nodes::{test}")
+        for name, old, new, test in (
+            (
+                "count no layer of the proposer's",
+                "layers = [min(shape.depth, n) for n",
+                "layers = [0 for n",
+                "layers_of_the_proposer_cost_too",
+            ),
+            (
+                "take the first nodes for the best",
+                "sorted(drafted.values or (), reverse=True)",
+                "sorted(drafted.values or ())",
+                "the_best_nodes_are_counted_first",
+            ),
+            (
+                "ask the proposer itself",
+                "_expected(shape, copy(proposer))",
+                "_expected(shape, proposer)",
+                "the_proposer_that_is_asked_stays_as_it_is",
+            ),
+        )
+    ),
+    mutant(
+        "let the others have the nodes that are not known",
+        ENGINE,
+        "self.config = config = _with_paying_nodes(",
+        "self.config = _with_paying_nodes(",
+        "actors/trees::as_many_nodes_as_pay_are_found_once_and_told",
     ),
 ]
