@@ -47,7 +47,7 @@ def _expected(shape: Dynamic, proposer: Proposer) -> list[float]:
     texts = _draft(proposer, firsts, 0, Chain(_CONTEXT_TOKENS - 1))
     drafts = _draft(proposer, [text.tree.tokens for text in texts], 1, largest)
     best = [sorted(drafted.values or (), reverse=True) for drafted in drafts]
-    return [sum(sum(values[:n]) for values in best) / num_contexts for n in range(1, largest.nodes + 1)]
+    return [sum(sum(values[:n]) for values in best) / num_contexts for n in range(1, shape.max_nodes + 1)]
 
 
 def _draft(proposer: Proposer, contexts: Sequence[Sequence[int]], start: int, shape: Shape) -> list[Drafted]:

@@ -104,6 +104,7 @@ class EngineCollector(Collector):
     def _gauges(self, stats: EngineStats) -> Iterator[Metric]:
         blocks, counters = stats.blocks, stats.counters
         rate = counters.num_accepted / counters.num_drafted if counters.num_drafted else 0.0
+        length = 1 + counters.num_accepted / counters.num_drafts if counters.num_drafts else 1.0
         gauges = {
             "vllm:num_requests_running": ("Sequences in the running batch.", stats.num_running),
             "vllm:num_requests_waiting": ("Sequences that wait for a place.", stats.num_waiting),
@@ -112,6 +113,7 @@ class EngineCollector(Collector):
                 blocks.held / blocks.total,
             ),
             "tl_engine_spec_accept_rate": ("Drafted tokens accepted, of all drafted since the start; 0 to 1.", rate),
+            "tl_engine_spec_acceptance_length": ("Tokens of a round with a draft, the target's own included.", length),
             "tl_engine_sequences_paused": ("Sequences that wait for their client to read.", stats.num_paused),
             "tl_engine_mailbox_depth": ("Messages that wait in the actors' mailboxes.", stats.mailbox_depth),
         }
@@ -129,9 +131,10 @@ class EngineCollector(Collector):
             "vllm:prefix_cache_queries": ("Prompt tokens looked up in the prefix cache.", c.num_prompt_tokens),
             "vllm:prefix_cache_hits": ("Prompt tokens found in the prefix cache.", c.num_cached_tokens),
             "vllm:spec_decode_num_drafts": ("Rounds that had a draft.", c.num_drafts),
-            "vllm:spec_decode_num_draft_tokens": ("Tokens drafted.", c.num_drafted),
+            "vllm:spec_decode_num_draft_tokens": ("Tokens drafted: of trees, nodes.", c.num_drafted),
             "vllm:spec_decode_num_accepted_tokens": ("Drafted tokens accepted.", c.num_accepted),
             "tl_engine_spec_wasted_tokens": ("Drafted tokens rejected.", c.num_drafted - c.num_accepted),
+            "tl_engine_spec_failed_proposals": ("Times the model that drafts failed.", c.num_failed_proposals),
             "tl_engine_wasted_tokens": ("Tokens fed in passes whose result was dropped.", c.num_wasted_tokens),
             "tl_engine_fed_tokens": ("Tokens fed to the model.", c.num_fed_tokens),
             "tl_engine_steps": ("Forward passes.", c.num_steps),
@@ -170,7 +173,12 @@ class EngineCollector(Collector):
         yield cancels
         accepted = CounterMetricFamily(
             "vllm:spec_decode_num_accepted_tokens_per_pos",
-            "Drafts whose token at the position was accepted.",
+            "Drafts of which a token at the position, of trees the depth, was accepted.",
+            labels=("model_name", "position"),
+        )
+        reached = CounterMetricFamily(
+            "tl_engine_spec_drafts_per_pos",
+            "Drafts that had a token at the position, of trees the depth.",
             labels=("model_name", "position"),
         )
         counters = stats.counters
@@ -179,7 +187,9 @@ class EngineCollector(Collector):
         ):
             if num_drafted:
                 accepted.add_metric((name, str(position)), num_accepted)
+                reached.add_metric((name, str(position)), num_drafted)
         yield accepted
+        yield reached
 
 
 class Metrics:

@@ -6,7 +6,21 @@ from typing import Any, Protocol
 import msgspec
 
 from actors import EngineStats
-from actors.messages import Admit, Admitted, Cancel, Feed, Message, Outcome, Settle, Settled, Step, StepDone, Submit
+from actors.messages import (
+    Admit,
+    Admitted,
+    Cancel,
+    Feed,
+    Message,
+    Outcome,
+    Propose,
+    Proposed,
+    Settle,
+    Settled,
+    Step,
+    StepDone,
+    Submit,
+)
 from scheduler import Request
 
 _ENGINE, _SEQUENCES = 1, 2  # Chrome's processes are groups of rows that open and close; _SEQUENCES is the first of many
@@ -31,6 +45,7 @@ class Timeline:
         |propose|------------- extend -------------|verify|rollback|
         Step handed over                           StepDone handed back
 
+    What a model drafts has times of its own, from Propose to Proposed, before the round, whether or not all is fed.
     An arrow (a flow) leads from the engine's pass to the first work on a sequence after each admission.
     """
 
@@ -46,7 +61,8 @@ class Timeline:
         self._queued_us: dict[int, tuple[float, str]] = {}
         self._step: Step | None = None
         self._outcomes: list[Outcome] = []
-        self._planned_us = self._step_us = self._done_us = 0.0
+        self._planned_us = self._asked_us = self._step_us = self._done_us = 0.0
+        self._proposals: tuple[float, float, Proposed] | None = None  # of the step to come
         self._name_group(_ENGINE, "engine")
         self._put(ph="M", name="thread_name", pid=_ENGINE, tid=0, args={"name": "steps"})
 
@@ -71,6 +87,10 @@ class Timeline:
                         since_us, name = self._queued_us.pop(seq, (now_us, "recomputed"))
                         self._span(seq, name, since_us, now_us, cached_tokens=num_cached)
                         self._admitted.add(seq)
+            case Propose():
+                self._asked_us = now_us
+            case Proposed():
+                self._proposals = self._asked_us, now_us, message
             case Step():
                 self._step, self._step_us = message, now_us
             case StepDone(_, outcomes):
@@ -100,10 +120,11 @@ class Timeline:
     def _settled(self, now_us: float) -> None:
         step, self._step = self._step, None
         if step is not None and self._outcomes:
+            by_model = self._proposed()
             self._engine_step(step, now_us)
             for feed, outcome in zip(step.feeds, self._outcomes, strict=True):
-                self._fed(feed, outcome)
-        self._outcomes = []
+                self._fed(feed, outcome, is_by_model=feed.seq in by_model)
+        self._outcomes, self._proposals = [], None
         self._planned_us = now_us
         if self.read is not None:
             stats = self.read()
@@ -111,6 +132,15 @@ class Timeline:
             self._put(ph="C", name="blocks", pid=_ENGINE, ts=now_us, args=blocks)
             sequences = {"running": stats.num_running, "waiting": stats.num_waiting}
             self._put(ph="C", name="requests", pid=_ENGINE, ts=now_us, args=sequences)
+
+    def _proposed(self) -> set[int]:
+        """Draw what a model drafted for the step, and say for which sequences."""
+        if self._proposals is None:
+            return set()
+        start_us, end_us, proposed = self._proposals
+        for tree in proposed.trees:
+            self._span(tree.seq, "propose", start_us, end_us, draft=tree.tokens, parents=tree.parents)
+        return {tree.seq for tree in proposed.trees}
 
     def _engine_step(self, step: Step, now_us: float) -> None:
         num_rounds = sum(feed.round is not None for feed in step.feeds)
@@ -120,15 +150,17 @@ class Timeline:
             "rounds": num_rounds,
             "tokens": sum(len(feed.ids) for feed in step.feeds),
         }
+        asked_us, proposed_us, _ = self._proposals or (self._step_us, self._step_us, None)
         for name, start_us, end_us in (
-            ("plan", self._planned_us, self._step_us),
+            ("plan", self._planned_us, asked_us),
+            ("propose", asked_us, proposed_us),
             ("pass", self._step_us, self._done_us),
             ("settle", self._done_us, now_us),
         ):
             if name == "pass" or end_us > start_us:
                 self._put(ph="X", name=name, pid=_ENGINE, tid=0, ts=start_us, dur=end_us - start_us, args=args)
 
-    def _fed(self, feed: Feed, outcome: Outcome) -> None:
+    def _fed(self, feed: Feed, outcome: Outcome, *, is_by_model: bool) -> None:
         start_us, end_us = self._step_us, self._done_us
         num_fed = len(feed.ids)
         if feed.seq in self._admitted:
@@ -143,9 +175,10 @@ class Timeline:
         name = "prefill and first round" if num_prefilled else f"round +{len(outcome.tokens)}"
         self._span(feed.seq, name, start_us, end_us, drafted=num_drafted, accepted=num_accepted, tokens=outcome.tokens)
         mark_us = min(_MARK_SHARE * (end_us - start_us), _MOST_MARK_US)
-        if num_drafted:
-            self._span(feed.seq, "propose", start_us, start_us + mark_us, draft=feed.round.draft)
-        self._span(feed.seq, "extend", start_us + mark_us, end_us - 2 * mark_us, start=feed.start, fed=num_fed)
+        fed_us = start_us if is_by_model else start_us + mark_us
+        if num_drafted and not is_by_model:
+            self._span(feed.seq, "propose", start_us, fed_us, draft=feed.round.draft)
+        self._span(feed.seq, "extend", fed_us, end_us - 2 * mark_us, start=feed.start, fed=num_fed)
         self._span(feed.seq, "verify", end_us - 2 * mark_us, end_us - mark_us, accepted=num_accepted)
         if num_rejected:
             self._span(feed.seq, "rollback", end_us - mark_us, end_us, rejected=num_rejected)

@@ -30,8 +30,8 @@ def test_gauges_return_to_zero_after_everything_is_cancelled():
         server.wait_idle()
         told = families(server)
         gauges = {name for name, family in told.items() if family.type == "gauge" and not name.endswith("_created")}
-        assert len(gauges) == 8
-        for name in gauges - {"tl_engine_blocks", "tl_engine_spec_accept_rate"}:
+        assert len(gauges) == 9
+        for name in gauges - {"tl_engine_blocks", "tl_engine_spec_accept_rate", "tl_engine_spec_acceptance_length"}:
             assert {sample.value for sample in told[name].samples} == {0}, name
         assert server.value("tl_engine_blocks", state="held") == 0
         assert server.value("tl_engine_blocks") == total
@@ -69,6 +69,13 @@ def test_counts_are_of_what_was_delivered(plain):
         assert found[counted] == 2
     per_position = plain.value("vllm:spec_decode_num_accepted_tokens_per_pos_total")
     assert per_position == plain.value("vllm:spec_decode_num_accepted_tokens_total")
+    drafts, had = (
+        plain.value(name) for name in ("vllm:spec_decode_num_drafts_total", "tl_engine_spec_drafts_per_pos_total")
+    )
+    assert had == plain.value("vllm:spec_decode_num_draft_tokens_total"), "of chains every layer has one"
+    length = plain.value("tl_engine_spec_acceptance_length")
+    assert length == 1 + plain.value("vllm:spec_decode_num_accepted_tokens_total") / drafts
+    assert plain.value("tl_engine_spec_failed_proposals_total") == 0
     rate = plain.value("tl_engine_spec_accept_rate")
     accepted = plain.value("vllm:spec_decode_num_accepted_tokens_total")
     assert rate == accepted / plain.value("vllm:spec_decode_num_draft_tokens_total")

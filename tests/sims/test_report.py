@@ -16,7 +16,7 @@ from sims.plots import areas, histogram
 from sims.report import Latency, Report
 from sims.simulate import simulate
 from sims.timeline import Timeline
-from spec import SpecConfig
+from spec import Dynamic, SpecConfig
 from tests.sims.small import ENGINE, small
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -167,6 +167,25 @@ def test_the_timeline_has_a_row_for_each_sequence_and_every_stage(report, timeli
     counters = [e for e in events if e["name"] == "blocks"]
     assert all(sum(e["args"].values()) == report.blocks.total for e in counters)
     assert counters[-1]["args"]["held"] == 0
+
+
+def test_what_a_model_drafts_is_drawn_where_it_takes_its_time():
+    file = io.BytesIO()
+    timeline = Timeline(file)
+    tree = SpecConfig("fake", shape=Dynamic(6, 2, 3), rule="match")
+    config = small(requests=12, compare=0, verify="match")
+    config = msgspec.structs.replace(config, engine=msgspec.structs.replace(config.engine, speculative=tree))
+    report = simulate(config, timeline=timeline)
+    timeline.close()
+    events = [e for e in events_of(file) if e["ph"] == "X"]
+    of_engine = [e for e in events if e["name"] == "propose" and e["pid"] == 1]
+    of_sequences = [e for e in events if e["name"] == "propose" and e["pid"] > 1]
+    assert of_engine
+    assert all(e["dur"] >= 1e3 * config.cost.layer_ms for e in of_engine), "a layer at the least"
+    assert {e["ts"] for e in of_sequences} <= {e["ts"] for e in of_engine}
+    assert sum(len(e["args"]["draft"]) for e in of_sequences) >= report.spec.drafted > 0
+    passes = {e["ts"] for e in events if e["name"] == "pass"}
+    assert {round(e["ts"] + e["dur"], 3) for e in of_engine} <= {round(at, 3) for at in passes}, "then the pass begins"
 
 
 def test_requests_are_grouped_by_the_hundred_and_arrows_lead_to_their_first_work():
