@@ -43,8 +43,8 @@ def impossible(state: str, message: str) -> str | None:
             return "it is about those that have not ended"
         case "Resume" if state in (UNSEEN, State.WAITING, State.PREFILL):
             return "only a sequence that has emitted can be paused, and it is not admitted again before it is resumed"
-        case "Resume" if state in ENDED:
-            return "a paused sequence is not fed, and a stream that is left or has ended resumes nothing"
+        case "Resume" if state in (State.FINISHED, State.FAILED):  # one that a stop cancels may still be read
+            return "a paused sequence is not fed, and a stream that has ended resumes nothing"
         case _ if state == UNSEEN and message != "Cancel":
             return "the scheduler speaks only of what it has taken in"
         case "Admit" if state not in (State.WAITING, State.PREEMPTED):

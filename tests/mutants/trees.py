@@ -156,8 +156,8 @@ MUTANTS = [
                 "",
             ),
             "grow one layer too many": (
-                "self._layers_left = min(shape.depth, max_depth)",
-                "self._layers_left = min(shape.depth, max_depth + 1)",
+                "self._layers_left = min(shape.max_depth, max_depth)",
+                "self._layers_left = min(shape.max_depth, max_depth + 1)",
             ),
         },
     ),
