@@ -12,6 +12,7 @@ from cli.endings import BROKEN, INTERRUPTED
 from cli.options import POSITIVE, refuse_without_effect
 from cli.outputs import OutFile, Output, ResumeFile
 from cli.progress import Progress
+from cli.ray_option import connect, ray_option
 from sims.errors import SimError
 from sims.explore.campaign import Campaign, load, save
 from sims.explore.diagram import diagram
@@ -22,11 +23,14 @@ from sims.explore.scenario import Scenario, from_json
 from sims.explore.summary import failure, pairs, summary
 from sims.explore.tiny import TINY
 from sims.explore.twice import run_twice
+from sims.sweep.executor import Executor
+from sims.sweep.ray_pool import RayPool
 from sims.timeline import Timeline
 
 _SAVE_EVERY_S = 10.0
+_OF_A_CAMPAIGN = ("seeds", "start", "minutes", "resume", "no_shrink", "shows_pairs", "ray_address")
 _NEEDED = dict.fromkeys(
-    ("seeds", "start", "minutes", "resume", "no_shrink", "shows_pairs"),
+    _OF_A_CAMPAIGN,
     "a campaign, without --seed, --scenario and --exhaustive",
 ) | {
     "timeline_file": "one run: --seed or --scenario",
@@ -55,6 +59,7 @@ _NEEDED = dict.fromkeys(
     multiple=True,
     help="Explore every order of a tiny scenario instead; can be given more than once.",
 )
+@ray_option("Run the seeds on a Ray cluster; what is found is made smaller here.")
 @click.pass_context
 def explore(
     ctx: click.Context,
@@ -69,6 +74,7 @@ def explore(
     scenario_text: str | None,
     timeline_file: Output | None,
     exhaustive: tuple[str, ...],
+    ray_address: str | None,
 ) -> None:
     """Explore interleavings and faults of the engine in small scenarios drawn from seeds.
 
@@ -77,7 +83,7 @@ def explore(
     """
     is_one = scenario_text is not None or seed is not None
     is_campaign = not is_one and not exhaustive
-    needs = dict.fromkeys(("seeds", "start", "minutes", "resume", "no_shrink", "shows_pairs"), is_campaign)
+    needs = dict.fromkeys(_OF_A_CAMPAIGN, is_campaign)
     needs |= {
         "timeline_file": is_one and not exhaustive,
         "twice": not exhaustive,
@@ -95,7 +101,11 @@ def explore(
             campaign = Campaign() if resume is None else load(Path(resume))
             first = campaign.next_seed if start is None else start
             numbers = itertools.count(first) if minutes is not None else range(first, first + seeds)
-            is_whole = _explore_seeds(campaign, numbers, minutes, resume, twice=twice, shrinks=not no_shrink)
+            executor = None
+            if ray_address is not None:
+                connect(ray_address)
+                executor = RayPool()
+            is_whole = _explore_seeds(campaign, numbers, minutes, resume, executor, twice=twice, shrinks=not no_shrink)
             if shows_pairs:
                 _print(pairs(campaign.coverage))
             if not is_whole:
@@ -108,7 +118,14 @@ def explore(
 
 
 def _explore_seeds(
-    campaign: Campaign, seeds: Iterable[int], minutes: float | None, resume: str | None, *, twice: bool, shrinks: bool
+    campaign: Campaign,
+    seeds: Iterable[int],
+    minutes: float | None,
+    resume: str | None,
+    executor: Executor | None,
+    *,
+    twice: bool,
+    shrinks: bool,
 ) -> bool:
     """Explore, save and tell; whether it came to its end."""
     started_s = last_s = time.monotonic()
@@ -130,7 +147,7 @@ def _explore_seeds(
                 last_s = time.monotonic()
 
         try:
-            campaign.go_on(seeds, twice=twice, shrinks=shrinks, until_s=until_s, after_each=look)
+            campaign.go_on(seeds, twice=twice, shrinks=shrinks, until_s=until_s, after_each=look, executor=executor)
         except KeyboardInterrupt:
             is_whole = False
         finally:

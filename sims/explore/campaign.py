@@ -1,9 +1,13 @@
 """Many seeds, one after the other: what was covered, what was found, and a summary that can be taken up again."""
 
+import itertools
 import os
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -15,6 +19,7 @@ from sims.explore.run import Outcome, run
 from sims.explore.scenario import Scenario, to_json
 from sims.explore.shrink import shrink
 from sims.explore.twice import run_twice
+from sims.sweep.executor import Executor
 
 _MOST_OTHERS = 20
 
@@ -73,30 +78,35 @@ class Campaign(msgspec.Struct):
         shrinks: bool = True,
         until_s: float | None = None,
         after_each: Callable[["Campaign"], None] | None = None,
+        executor: Executor | None = None,
     ) -> None:
         """Explore seeds until there are no more, or `time.monotonic()` is past `until_s`.
 
-        With `twice` each is run a second time, and must give the same messages.
+        With `twice` each is run a second time, and must give the same messages. An executor runs seeds elsewhere, many
+        at a time; what comes of them is taken in the order of the seeds, and findings are made smaller here, so that a
+        campaign over the same seeds comes to the same, wherever it ran. Raises SimError for a seed that killed its
+        worker.
         """
-        for seed in seeds:
-            started_s = time.monotonic()
-            if until_s is not None and started_s >= until_s:
-                return
-            self._explore(seed, run_twice if twice else run, after_each, shrinks=shrinks)
-            self.seconds += time.monotonic() - started_s
+        run_one = run_twice if twice else run
+        last_s = time.monotonic()
+        timely = itertools.takewhile(lambda _: until_s is None or time.monotonic() < until_s, seeds)
+        for seed, outcome in _outcomes(partial(_run_seed, run_one), timely, executor):
+            self._take(seed, outcome, run_one, after_each, shrinks=shrinks)
+            now_s = time.monotonic()
+            self.seconds += now_s - last_s
+            last_s = now_s
             if after_each is not None:
                 after_each(self)
 
-    def _explore(
+    def _take(
         self,
         seed: int,
+        outcome: Outcome,
         run: Callable[[Scenario], Outcome],
         after_each: Callable[["Campaign"], None] | None,
         *,
         shrinks: bool,
     ) -> None:
-        scenario = draw(seed)
-        outcome = run(scenario)
         self.num_runs += 1
         self.next_seed = seed + 1  # what is broken off from here on is known by what was found
         self.num_messages += outcome.num_messages
@@ -104,6 +114,7 @@ class Campaign(msgspec.Struct):
         self.coverage.add(outcome.coverage)
         if outcome.violation is not None:
             law, what, died = outcome.violation.law, outcome.violation.what, outcome.violation.traceback
+            scenario = draw(seed)
             found = Failure(seed, law, what, to_json(scenario), died)
             for known in self.failures:
                 if known.kind == found.kind:
@@ -119,6 +130,34 @@ class Campaign(msgspec.Struct):
             self.failures.append(found)
             if shrinks:
                 found.scenario = to_json(shrink(scenario, law, watched))
+
+
+def _run_seed(run: Callable[[Scenario], Outcome], seed: int) -> Outcome:
+    return run(draw(seed))
+
+
+def _outcomes(
+    run: Callable[[int], Outcome], seeds: Iterable[int], executor: Executor | None
+) -> Iterator[tuple[int, Outcome]]:
+    """Give what each seed came to, in the order of the seeds, here or wherever the executor runs them."""
+    if executor is None:
+        yield from ((seed, run(seed)) for seed in seeds)
+        return
+    order: deque[int] = deque()
+    early: dict[int, Outcome] = {}
+
+    def noted() -> Iterator[int]:
+        for seed in seeds:
+            order.append(seed)
+            yield seed
+
+    with closing(executor.run(run, noted())) as answers:
+        for seed, answer in answers:
+            if isinstance(answer, Exception):
+                raise SimError(f"seed {seed}: {answer}") from answer
+            early[seed] = answer
+            while order and order[0] in early:
+                yield order[0], early.pop(order.popleft())
 
 
 def load(path: Path) -> Campaign:

@@ -32,6 +32,9 @@ class Violation(Exception):  # what is reported, not an error of the program
         self.what = what
         self.traceback = traceback
 
+    def __reduce__(self) -> tuple[type["Violation"], tuple[str, str, str]]:
+        return type(self), (self.law, self.what, self.traceback)
+
 
 def traceback_of(error: Exception) -> str:
     """Give an error's traceback, with the names of files alone: where they are says nothing."""

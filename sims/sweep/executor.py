@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from itertools import islice
 from typing import Protocol, TypeVar
@@ -24,7 +24,7 @@ class Executor(Protocol):
     def num_workers(self) -> int:
         """How many items are worked on at a time."""
 
-    def run(self, task: Callable[[T], R], items: Iterable[T]) -> Iterator[tuple[T, R | Exception]]:
+    def run(self, task: Callable[[T], R], items: Iterable[T]) -> Generator[tuple[T, R | Exception], None, None]:
         """Give each item with what the task gave for it, or raised, as they are done and in whatever order.
 
         Task, items and answers can be pickled; the task is found by its module and name. Items are taken as workers
@@ -44,7 +44,7 @@ class LocalPool:
         """How many items are worked on at a time."""
         return self._num_workers
 
-    def run(self, task: Callable[[T], R], items: Iterable[T]) -> Iterator[tuple[T, R | Exception]]:
+    def run(self, task: Callable[[T], R], items: Iterable[T]) -> Generator[tuple[T, R | Exception], None, None]:
         """Run the task over the items; see `Executor.run`."""
         items, suspects = iter(items), list[T]()
         while True:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import pickle
 from functools import cache
 
 import msgspec
@@ -22,6 +23,7 @@ from sims.explore.summary import pairs, summary
 from sims.explore.tiny import TINY
 from sims.explore.twice import run_twice
 from sims.faults import KINDS
+from sims.sweep.executor import WorkerDied
 
 NUM_SEEDS = 320
 SLICES = 4
@@ -138,6 +140,40 @@ def test_a_campaign_goes_on_where_its_file_stands(tmp_path):
     second.go_on(range(second.next_seed, 12))
     assert msgspec.structs.replace(second, seconds=0.0) == msgspec.structs.replace(whole, seconds=0.0)
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
+
+
+class Backwards:
+    """Runs what it is given from the last to the first, each answer as it would come from another process."""
+
+    num_workers = 4
+
+    def run(self, task, items):
+        for item in reversed(list(items)):
+            yield item, pickle.loads(pickle.dumps(task(item)))
+
+
+def without_time(campaign):
+    return msgspec.json.encode(msgspec.structs.replace(campaign, seconds=0.0))
+
+
+def test_a_campaign_comes_to_the_same_wherever_its_seeds_run(monkeypatch):
+    monkeypatch.setattr(KvPool, "release", lambda self, block: None)  # seeds break laws
+    here, elsewhere = Campaign(), Campaign()
+    here.go_on(range(12), shrinks=False)
+    elsewhere.go_on(range(12), shrinks=False, executor=Backwards())
+    assert here.failures
+    assert without_time(here) == without_time(elsewhere)
+
+
+def test_a_seed_that_kills_its_worker_ends_the_campaign_by_name():
+    class Deadly(Backwards):
+        def run(self, task, items):
+            yield from ((item, WorkerDied("killed") if item == 3 else task(item)) for item in items)
+
+    campaign = Campaign()
+    with pytest.raises(SimError, match="seed 3: killed"):
+        campaign.go_on(range(6), executor=Deadly())
+    assert campaign.next_seed == 3
 
 
 def test_time_ends_a_campaign():
