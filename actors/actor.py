@@ -87,8 +87,6 @@ class Actor:
 
     async def ask(self, receiver: "Actor", message: Message, kind: type[Answer]) -> Answer:
         """Send a message and wait for its answer. Raises ActorCrashed or ActorGivenUp where there is none."""
-        if isinstance(receiver._untold, ActorGivenUp):
-            raise receiver._untold
         reply: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         receiver.see(self.name, message)
         await receiver.mailbox.put(Envelope(self.name, message, reply))

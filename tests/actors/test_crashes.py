@@ -161,6 +161,21 @@ def test_an_actor_that_is_given_up_between_two_messages_is_noticed(actor):
     run(main())
 
 
+def test_crashes_of_the_block_manager_far_enough_apart_are_never_too_many():
+    """No request is to blame for these: they are counted, and forgotten again."""
+
+    async def main():
+        async with engine(max_restarts=2, restart_period_s=5 * PASS_S, run_pass=lasting) as running:
+            for _ in range(6):
+                stray(running, "_blocks")
+                await asyncio.sleep(4 * PASS_S)
+            assert (await read(running.submit(request()))).reason == "error", "it is told that the pool was lost"
+            assert (await read(running.submit(request()))).reason == "length"
+            assert running.failure is None
+
+    run(main())
+
+
 def test_a_reservation_that_cannot_be_kept_is_a_crash_and_not_a_wrong_table():
     async def main():
         async with engine(num_blocks=8) as running:
@@ -182,8 +197,8 @@ def test_after_a_restart_there_is_room_for_as_many_as_before():
             running._send(Settle([], []))
             assert {s.reason for s in await read_all(large)} == {"error"}
             num_before = len(running._scheduler._tap.of(Admit))
-            await read_all([running.submit(request([i, 3] * 10, max_tokens=2)) for i in range(3)])
-            assert [len(a.candidates) for a in running._scheduler._tap.of(Admit)[num_before:]] == [3]
+            await read_all([running.submit(request([i, 3] * 5, max_tokens=2)) for i in range(5)])
+            assert [len(a.candidates) for a in running._scheduler._tap.of(Admit)[num_before:]] == [5]
 
     run(main())
 

@@ -20,6 +20,7 @@ from tests.actors.harness import (
     assert_all_back,
     engine,
     expected,
+    fake,
     inline,
     is_prefix,
     lasting,
@@ -162,6 +163,24 @@ def test_a_pass_that_hangs_is_given_up_and_what_it_writes_late_is_read_by_nobody
     run(main())
 
 
+def test_a_late_pass_writes_into_no_block_that_somebody_else_has_by_then():
+    """Who was in the pass has left, and another, whose every token counts, has its blocks when what hung goes on."""
+
+    async def main():
+        changes = {"num_blocks": 4, "max_running": 1, "prefix_cache": False, "pass_timeout_s": 10.0}
+        async with engine(fake(order=6), run_pass=hanging(2), **changes) as running:
+            first = running.submit(request([5, 6, 7, 5, 6, 7], max_tokens=8))
+            second = request([1, 2, 3, 4, 5, 6], max_tokens=8)
+            waits = running.submit(second)
+            await until(lambda: first.num_emitted)
+            first.leave()
+            assert await read(waits) == expected(second, running.config, fake(order=6))
+            assert running.stats().counters.num_restarts == 1
+            assert_all_back(running)
+
+    run(main())
+
+
 async def test_a_pass_that_hangs_in_its_thread_is_given_up_too():
     gate, is_late_done = threading.Event(), threading.Event()
 
@@ -282,7 +301,7 @@ def test_a_crash_leaves_room_for_all_who_ran():
     """They are admitted again at once, and not one by one as the counts come right."""
 
     async def main():
-        async with engine(Troubled(raising(2)), num_blocks=16, max_running=3, speculative=lookup(1)) as running:
+        async with engine(Troubled(raising(2)), num_blocks=12, max_running=3, speculative=lookup(1)) as running:
             await read_all([running.submit(request([i, 1, 2] * 4, max_tokens=5)) for i in range(3)])
             assert [len(a.candidates) for a in running._scheduler._tap.of(Admit)] == [3, 3]
 

@@ -33,8 +33,9 @@ def test_one_model_may_serve_several_engines(run_pass):
             streams = [running.submit(request) for request in some_requests() for running in (one, two)]
             seen = await read_all(streams)
             assert (seen[::2], seen[1::2]) == (wholes(one), wholes(two))
-            assert_all_back(one)
-            assert_all_back(two)
+            for running in (one, two):
+                assert_all_back(running)
+                assert running.stats().counters.num_restarts == 0
 
     run(main())
 

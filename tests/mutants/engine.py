@@ -207,14 +207,14 @@ MUTANTS = [
         RUNNER,
         "        self._model, self._proposer = copy.copy(self._model), copy.copy(self._proposer)\n",
         "",
-        "actors/faults::a_pass_that_hangs_is_given_up_and_what_it_writes_late_is_read_by_nobody",
+        "actors/faults::a_late_pass_writes_into_no_block_that_somebody_else_has_by_then",
     ),
     mutant(
         "go on with the crashed pass's memory",
         RUNNER,
         '        """Go on with fresh memory."""\n        self._bind_copy()\n',
         '        """Go on with fresh memory."""\n',
-        "actors/faults::a_pass_that_hangs_is_given_up_and_what_it_writes_late_is_read_by_nobody",
+        "actors/faults::a_late_pass_writes_into_no_block_that_somebody_else_has_by_then",
     ),
     mutant(
         "wait for a pass for ever",
@@ -249,7 +249,7 @@ MUTANTS = [
         SUPERVISOR,
         "        while self._crashes[0] <= now - self._period_s:\n            self._crashes.popleft()\n",
         "",
-        "actors/faults::crashes_far_enough_apart_are_never_too_many",
+        "actors/crashes::crashes_of_the_block_manager_far_enough_apart_are_never_too_many",
     ),
     mutant(
         "tell nobody of a crash that nobody waited on",
@@ -257,13 +257,6 @@ MUTANTS = [
         "            if self._untold is not None and _fail(envelope, self._untold):\n",
         "            if False:\n",
         "actors/crashes::a_runner_that_dies_between_two_messages_is_noticed",
-    ),
-    mutant(
-        "wait for an actor that was given up",
-        ACTOR,
-        "        if isinstance(receiver._untold, ActorGivenUp):\n            raise receiver._untold\n",
-        "",
-        "actors/crashes::an_actor_that_is_given_up_between_two_messages_is_noticed",
     ),
     mutant(
         "restart the scheduler without the block manager",

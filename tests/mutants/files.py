@@ -7,13 +7,6 @@ LOAD = "tests/server/test_load.py::test_"
 
 MUTANTS = [
     Mutant(
-        "end a row at whatever Unicode takes for the end of a line",
-        "sims/files.py",
-        'io.StringIO(text, newline="\\n")',
-        "text.splitlines()",
-        (LAYOUTS, RECORDINGS),
-    ),
-    Mutant(
         "read a byte order mark as text",
         "sims/files.py",
         '"utf-8-sig"',

@@ -40,7 +40,7 @@ MUTANTS = [
         "leave the generator where it was before the round",
         SCHEDULING,
         "                sequence.rng.state = outcome.rng_state\n",
-        "            pass\n",
+        "                pass\n",
         "actors/lossless::a_fixed_mix_whatever_the_measures",
     ),
     mutant(
@@ -152,7 +152,7 @@ MUTANTS = [
     mutant(
         "serve rounds in excess of the budget in the order of arrival",
         CORE,
-        "        feeds.sort(key=lambda planned: (planned.sequence.last_served, planned.sequence.rank))\n",
+        "            feeds.sort(key=lambda planned: (planned.sequence.last_served, planned.sequence.rank))\n",
         "",
         "scheduler/plan::rounds_in_excess_of_the_budget_take_turns",
     ),
