@@ -62,6 +62,11 @@ class ModelRunner(Actor):
         self._laws: dict[int, list[Row]] = {}  # by sequence, what the nodes of its next round were drawn from
         self._bind_copy()
 
+    @property
+    def has_proposer(self) -> bool:
+        """Whether a model drafts."""
+        return self._proposer is not None
+
     def restart(self) -> None:
         """Go on with fresh memory."""
         self._bind_copy()

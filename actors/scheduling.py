@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as SequenceOf
+from itertools import repeat
 from typing import Literal
 
 import anyio.lowlevel
@@ -222,10 +223,9 @@ class SchedulerActor(Actor):
         num_tokens = 0
         try:
             plan = await self._draft(plan, reserved.tables)
-            num_tokens = sum(planned.num_tokens for planned in plan.feeds)
+            feeds = list(map(feed, plan.feeds, reserved.tables, repeat(self._config.block_tokens)))
+            num_tokens = sum(len(fed.ids) for fed in feeds)
             self.counters.num_fed_tokens += num_tokens
-            size = self._config.block_tokens
-            feeds = [feed(planned, table, size) for planned, table in zip(plan.feeds, reserved.tables, strict=True)]
             done = await self.ask(self._runner, Step(self.counters.num_steps, feeds), StepDone)
         except ActorCrashed as crash:
             cause = self._suspects.raised(plan.feeds, is_in_need=crash.is_excess) if crash.is_of_this else None
@@ -243,6 +243,8 @@ class SchedulerActor(Actor):
 
     async def _draft(self, plan: Plan, tables: list[list[int]]) -> Plan:
         """Have a model make the drafts that are due, for all sequences in one message."""
+        if not self._runner.has_proposer:
+            return plan
         asks = [
             draft_ask(planned, table) for planned, table in zip(plan.feeds, tables, strict=True) if planned.draft.is_due
         ]
@@ -280,7 +282,7 @@ class SchedulerActor(Actor):
 
     async def _settle(self, plan: Plan, done: StepDone) -> None:
         """Keep what was verified, give back what was not, then tell the clients."""
-        counters = self.counters
+        counters, live, settle = self.counters, self._live, self.core.settle
         commits: list[tuple[int, SequenceOf[int], int | None]] = []
         published: list[tuple[Sequence, list[int], Planned, Outcome]] = []
         has_fed_proposer = done.proposer_error is None
@@ -288,29 +290,30 @@ class SchedulerActor(Actor):
             counters.num_failed_proposals += 1
         for planned, outcome in zip(plan.feeds, done.outcomes, strict=True):
             sequence = planned.sequence
-            if sequence.seq not in self._live:
-                self.counters.num_wasted_tokens += planned.num_tokens
+            if sequence.seq not in live:
+                counters.num_wasted_tokens += planned.num_tokens
                 continue
             if outcome.error is not None:
                 self._fail(sequence, outcome.error)
                 continue
             if planned.is_round:
                 sequence.rng.state = outcome.rng_state
-            settled = self.core.settle(planned, outcome.tokens, has_fed_proposer=has_fed_proposer)
+            verified, emitted, num_accepted, reason = settle(planned, outcome.tokens, has_fed_proposer=has_fed_proposer)
             if planned.is_round:
+                draft = planned.draft
                 counters.num_rounds += 1
-                counters.rounds_by_drafted[planned.draft.num_nodes] += 1
-                counters.rounds_by_depth[planned.draft.depth] += 1
-                counters.rounds_by_accepted[settled.num_accepted] += 1
-            commits.append((sequence.seq, settled.verified, sequence.covered if sequence.has_proposer else None))
-            if settled.emitted:
-                published.append((sequence, settled.emitted, planned, outcome))
-            if settled.finish_reason is not None:
-                self.counters.num_finished[settled.finish_reason] += 1
-                self._let_go(sequence.seq, settled.finish_reason, None)
+                counters.rounds_by_drafted[draft.num_nodes] += 1
+                counters.rounds_by_depth[draft.depth] += 1
+                counters.rounds_by_accepted[num_accepted] += 1
+            commits.append((sequence.seq, verified, sequence.covered if sequence.has_proposer else None))
+            if emitted:
+                published.append((sequence, emitted, planned, outcome))
+            if reason is not None:
+                counters.num_finished[reason] += 1
+                self._let_go(sequence.seq, reason, None)
         await self._ask_settle(commits)
         for sequence, tokens, planned, outcome in published:
-            self.counters.num_emitted_tokens += len(tokens)
+            counters.num_emitted_tokens += len(tokens)
             kept = None if outcome.logprobs is None else outcome.logprobs[: len(tokens)]
             num_drafted, num_accepted = planned.draft.num_nodes, len(outcome.tokens) - 1
             sequence.is_paused = not self._streams.push(sequence.seq, tokens, kept, num_drafted, num_accepted)

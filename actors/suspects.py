@@ -30,6 +30,9 @@ class Suspects:
 
     def narrow(self, plan: Plan) -> tuple[Plan, list[Planned]]:
         """Give the part of a plan that may run together, and what of it is put off."""
+        if not self._cases:
+            self._was_trial = False
+            return plan, []
         suspects = [planned for planned in plan.feeds if planned.sequence.seq in self._cases]
         others = [planned for planned in plan.feeds if planned.sequence.seq not in self._cases]
         self._was_trial = bool(suspects) and not (others and self._was_trial)

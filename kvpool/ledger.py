@@ -155,6 +155,8 @@ class Ledger:
         size = self.pool.block_tokens
         unindexed = sequence.unindexed
         unindexed.extend(tokens)
+        if len(unindexed) < size:
+            return
         #   0 ........ start ........ end ........ cached
         #   | indexed  |-- unindexed tokens -------|         `start` is where a block begins
         start = sequence.cached - len(unindexed)

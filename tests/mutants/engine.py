@@ -37,7 +37,7 @@ MUTANTS = [
     mutant(
         "apply the late output of a cancelled sequence",
         SCHEDULING,
-        "            if sequence.seq not in self._live:\n",
+        "            if sequence.seq not in live:\n",
         "            if False:\n",
         "actors/cancel::cancel_in_the_pass_that_would_have_been_the_last",
     ),
