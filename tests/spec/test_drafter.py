@@ -152,3 +152,10 @@ def test_every_32_bit_id_is_a_token(draft, extreme):
     for cfg in (SpecConfig(draft, 4), SpecConfig(draft, 4, max_ngram=3 if draft == "suffix" else 9)):
         ctx = [extreme, 5, extreme, 7, extreme, 5, extreme]
         assert Drafter(cfg, ctx).propose(4) == propose(cfg, ctx, 4) != []
+
+
+def test_a_gram_across_the_border_of_two_long_appends_is_found():
+    cfg = SpecConfig("prompt_lookup", 4, min_ngram=2)
+    drafter = Drafter(cfg, range(600))
+    drafter.append([*range(1000, 1050), 599, 1000])
+    assert drafter.propose(4) == [1001, 1002, 1003, 1004]
