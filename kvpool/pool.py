@@ -4,6 +4,7 @@ free --allocate--> held --release--> free, or evictable when the prefix index kn
 evictable --retain--> held;  evictable --allocate, when nothing is free--> held with other content
 """
 
+from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -51,10 +52,11 @@ class KvPool:
             raise KvPoolError(f"block_tokens: {block_tokens}, must be at least 1")
         self.num_blocks = num_blocks
         self.block_tokens = block_tokens
-        self._refs = [0] * num_blocks
-        self._fills = [0] * num_blocks
+        #   arrays: an audit looks at all of them at once, and a block costs twelve bytes
+        self._refs = array("i", bytes(4 * num_blocks))
+        self._fills = array("i", bytes(4 * num_blocks))
         self._num_held = 0
-        self._free = list(range(num_blocks - 1, -1, -1))  # the last one released is the first one out
+        self._free = array("i", range(num_blocks - 1, -1, -1))  # the last one released is the first one out
         self._evictable: OrderedDict[int, None] = OrderedDict()  # oldest first
         self._index = PrefixIndex(block_tokens)
         self._copies: list[BlockCopy] = []
@@ -231,12 +233,13 @@ class KvPool:
         ids = np.fromiter(listed, np.int64, len(listed))
         if len(ids) and (ids.min() < 0 or ids.max() >= self.num_blocks):
             raise KvPoolError(f"a table holds block {ids.min()} or {ids.max()}, the pool has {self.num_blocks}")
-        counts = np.bincount(ids, minlength=self.num_blocks).tolist()
-        if counts != self._refs:
-            wrong = [(b, r, c) for b, (r, c) in enumerate(zip(self._refs, counts, strict=True)) if r != c]
-            block, owners, in_tables = wrong[0]
+        counts = np.bincount(ids, minlength=self.num_blocks)
+        is_wrong = counts != np.array(self._refs)
+        if is_wrong.any():
+            block = int(is_wrong.argmax())
             raise KvPoolError(
-                f"{len(wrong)} blocks miscounted: block {block} has {owners} owners and is in {in_tables} tables"
+                f"{is_wrong.sum()} blocks miscounted: "
+                f"block {block} has {self._refs[block]} owners and is in {counts[block]} tables"
             )
 
     def _check_fills(self, listed: list[int], last: list[int]) -> None:
@@ -249,18 +252,23 @@ class KvPool:
             )
 
     def _check_states(self) -> None:
-        idle = [*self._free, *self._evictable]
-        if len(set(idle)) != len(idle):
-            raise KvPoolError(f"{len(idle) - len(set(idle))} blocks are free or evictable twice")
-        if any(map(self._refs.__getitem__, idle)):
+        refs = np.array(self._refs)
+        is_idle = np.zeros(self.num_blocks, bool)
+        is_idle[np.array(self._free, np.intc)] = True
+        is_idle[np.fromiter(self._evictable, np.intc, len(self._evictable))] = True
+        num_idle, num_named = int(np.count_nonzero(is_idle)), self.num_available
+        if num_idle != num_named:
+            raise KvPoolError(f"{num_named - num_idle} blocks are free or evictable twice")
+        if (is_idle & (refs != 0)).any():
             raise KvPoolError("a block is held and also free or evictable")
-        num_held = self.num_blocks - self._refs.count(0)
+        num_held = int(np.count_nonzero(refs))
         if num_held != self._num_held:
             raise KvPoolError(f"{num_held} blocks have owners, counted as held are {self._num_held}")
         indexed = self._index.blocks()
         if not self._evictable.keys() <= indexed:
             raise KvPoolError(f"blocks {sorted(self._evictable.keys() - indexed)} are evictable and not indexed")
-        if not indexed.isdisjoint(self._free):
+        is_idle[np.fromiter(self._evictable, np.intc, len(self._evictable))] = False
+        if is_idle[np.fromiter(indexed, np.intc, len(indexed))].any():
             raise KvPoolError(f"blocks {sorted(indexed & set(self._free))} are free and indexed")
 
     def _evict_oldest(self) -> None:

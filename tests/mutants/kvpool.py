@@ -239,7 +239,7 @@ MUTANTS = [
     mutant(
         "overlook a block that is free twice",
         POOL,
-        "        if len(set(idle)) != len(idle):\n",
+        "        if num_idle != num_named:\n",
         "        if False:\n",
     ),
     mutant(
