@@ -14,4 +14,5 @@ def need(module: str, extra: str) -> Any:
 
 def without(module: str, extra: str) -> str:
     """Say that a package is missing, and how to have it."""
-    return f"{module} is not installed: it comes with the extra '{extra}', from a checkout pip install -e '.[{extra}]'"
+    package = module.partition(".")[0]
+    return f"{package} is not installed: it comes with the extra '{extra}', from a checkout pip install -e '.[{extra}]'"

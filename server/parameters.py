@@ -85,6 +85,7 @@ NEUTRAL: dict[type[msgspec.Struct], dict[str, list[Any]]] = {
         **_NEUTRAL_BOTH,
         "add_generation_prompt": [True],
         "audio": [],
+        "best_of": [1],
         "chat_template": [],
         "chat_template_kwargs": [],
         "continue_final_message": [False],

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,7 @@ _SIZES = frozenset(
         "tensor_data_layout",
     ]
 )
+_NUMBER = int | float
 _HARMLESS = {
     "expert_count": 0,
     "expert_used_count": 0,
@@ -96,6 +98,8 @@ class GgufFile:
         """Read the sizes. ValueError for a missing one, and for a key that may change what the model computes."""
         self._refuse_unknown_keys()
         num_heads, dim = self._size("attention.head_count"), self._size("embedding_length")
+        if num_heads < 1:
+            raise ValueError(f"{self._path}: {self._architecture}.attention.head_count is {num_heads}: at least 1")
         head_dim = self._size("attention.key_length", dim // num_heads)
         for key in ("rope.dimension_count", "attention.value_length"):
             if self._size(key, head_dim) != head_dim:
@@ -111,9 +115,9 @@ class GgufFile:
             head_dim=head_dim,
             ffn_dim=self._size("feed_forward_length"),
             max_model_len=self._size("context_length"),
-            rope_base=self._size("rope.freq_base", 10000.0),
+            rope_base=self._size("rope.freq_base", 10000.0, _NUMBER),
             rope_divisors=self._rope_divisors(head_dim),
-            norm_eps=self._size("attention.layer_norm_rms_epsilon"),
+            norm_eps=self._size("attention.layer_norm_rms_epsilon", kind=_NUMBER),
         )
 
     def weights(self, config: LlamaConfig) -> LlamaWeights:
@@ -163,7 +167,7 @@ class GgufFile:
             strftime_now=strftime_now,
         )
 
-    def _size(self, key: str, default: Any = None) -> Any:
+    def _size(self, key: str, default: Any = None, kind: type | UnionType = int) -> Any:
         value = self.get(f"{self._architecture}.{key}", default)
         if value is None:
             raise ValueError(f"{self._path}: no {self._architecture}.{key}")
@@ -172,13 +176,17 @@ class GgufFile:
                 raise ValueError(
                     f"{self._path}: {self._architecture}.{key} is {value}: must be the same in every layer"
                 )
-            return value[0]
+            value = value[0]
+        if not isinstance(value, kind):
+            allowed = getattr(kind, "__name__", "number")
+            raise ValueError(f"{self._path}: {self._architecture}.{key} is {value!r}: a value of type {allowed}")
         return value
 
     def _rope_divisors(self, head_dim: int) -> tuple[float, ...]:
         """Find what RoPE's frequencies are divided by: a scaling of all of them, and a tensor for each."""
-        scale = self._size("rope.scaling.factor", self._size("rope.scale_linear", 0.0)) or 1.0  # 0 is for none
-        kind = self._size("rope.scaling.type", "linear")
+        linear = self._size("rope.scale_linear", 0.0, _NUMBER)
+        scale = self._size("rope.scaling.factor", linear, _NUMBER) or 1.0  # 0 is for none
+        kind = self._size("rope.scaling.type", "linear", str)
         if kind not in ("none", "linear"):
             raise ValueError(f"{self._path}: {self._architecture}.rope.scaling.type is {kind}: can run none, linear")
         if kind == "none":

@@ -15,8 +15,10 @@ def rope_divisors(scaling: Mapping[str, Any], base: float, head_dim: int) -> tup
     (long waves are stretched, short ones are not, and those between in part). Raises ValueError for any other kind,
     and for a value that is missing or unknown.
     """
+    if not isinstance(base, int | float) or not base > 0:
+        raise ValueError(f"rope_theta is {base!r}: a number > 0")
     kind = scaling.get("rope_type", scaling.get("type", "default"))
-    needed = {"default": (), "linear": ("factor",), "llama3": _LLAMA3}.get(kind)
+    needed = {"default": (), "linear": ("factor",), "llama3": _LLAMA3}.get(str(kind))
     if needed is None:
         raise ValueError(f"rope_scaling is {kind}: can run default, linear, llama3")
     if unknown := sorted(scaling.keys() - _NOT_SCALING - set(needed) - {"original_max_position_embeddings"}):

@@ -9,6 +9,16 @@ from models.extras import need
 from models.loading.assembly import Naming, Stored, assemble
 from models.loading.config_keys import check_keys
 from models.loading.files import refuse_pointer
+from models.loading.folder_files import (
+    ConfigFile,
+    GenerationFile,
+    IndexFile,
+    NamedTemplate,
+    Spelled,
+    TemplateFile,
+    TokenizerFile,
+    read_as,
+)
 from models.loading.rope import rope_divisors
 from models.loading.safetensors_file import read_tensors
 from models.loading.tokenizer import Tokenizer
@@ -46,13 +56,12 @@ class SafetensorsFolder:
         Raises ValueError for a model this package cannot run, and for a folder where a file is missing or broken.
         """
         self._path = path
-        self._settings = self._json("config.json")
-        if self._settings.get("model_type") not in _MODEL_TYPES:
-            raise ValueError(
-                f"{path}: model_type {self._settings.get('model_type')}; can run {', '.join(_MODEL_TYPES)}"
-            )
+        settings = self._json("config.json")
+        if settings.get("model_type") not in _MODEL_TYPES:
+            raise ValueError(f"{path}: model_type {settings.get('model_type')}; can run {', '.join(_MODEL_TYPES)}")
+        self._settings = read_as(ConfigFile, settings, path / "config.json")
         try:
-            check_keys(self._settings)
+            check_keys(settings)
         except ValueError as error:
             raise ValueError(f"{path / 'config.json'}: {error}") from None
         self._tensors: dict[str, Stored] = {}
@@ -62,33 +71,32 @@ class SafetensorsFolder:
     def config(self) -> LlamaConfig:
         """Read the sizes. ValueError for a missing one, and for a kind of RoPE this package does not know."""
         settings = self._settings
-        rope = settings.get("rope_scaling") or settings.get("rope_parameters") or {}
+        rope = settings.rope_scaling or settings.rope_parameters or {}
         if rope.get("partial_rotary_factor") not in (None, 1):
             raise ValueError(f"{self._path}: partial_rotary_factor is {rope['partial_rotary_factor']}: can run 1")
-        num_heads, dim = self._size("num_attention_heads"), self._size("hidden_size")
-        head_dim = settings.get("head_dim") or dim // num_heads
-        rope_base = settings.get("rope_theta") or rope.get("rope_theta") or 10000.0
+        head_dim = settings.head_dim or settings.hidden_size // settings.num_attention_heads
+        rope_base = settings.rope_theta or rope.get("rope_theta") or 10000.0
         try:
             divisors = rope_divisors(rope, rope_base, head_dim)
         except ValueError as error:
             raise ValueError(f"{self._path / 'config.json'}: {error}") from None
         return LlamaConfig(
-            vocab_size=self._size("vocab_size"),
-            dim=dim,
-            num_layers=self._size("num_hidden_layers"),
-            num_heads=num_heads,
-            num_kv_heads=settings.get("num_key_value_heads") or num_heads,
+            vocab_size=settings.vocab_size,
+            dim=settings.hidden_size,
+            num_layers=settings.num_hidden_layers,
+            num_heads=settings.num_attention_heads,
+            num_kv_heads=settings.num_key_value_heads or settings.num_attention_heads,
             head_dim=head_dim,
-            ffn_dim=self._size("intermediate_size"),
-            max_model_len=self._size("max_position_embeddings"),
+            ffn_dim=settings.intermediate_size,
+            max_model_len=settings.max_position_embeddings,
             rope_base=rope_base,
             rope_divisors=divisors,
-            norm_eps=self._size("rms_norm_eps"),
+            norm_eps=settings.rms_norm_eps,
         )
 
     def weights(self, config: LlamaConfig) -> LlamaWeights:
         """Give all weights, in the floats they are stored as. ValueError for missing, misshaped and unknown tensors."""
-        tied = bool(self._settings.get("tie_word_embeddings"))
+        tied = bool(self._settings.tie_word_embeddings)
         return assemble(str(self._path), config, self._tensors, _NAMES, rope_in_halves=True, tied=tied)
 
     def tokenizer(self, strftime_now: Callable[[str], str] | None = None) -> Tokenizer:
@@ -104,22 +112,24 @@ class SafetensorsFolder:
             raise
         except Exception as error:  # the library raises nothing narrower
             raise ValueError(f"{self._path / 'tokenizer.json'} cannot be read: {error}") from None
-        about = {**self._json("special_tokens_map.json", {}), **self._json("tokenizer_config.json", {})}
-        bos, eos = (self._id(built, about, name) for name in ("bos_token", "eos_token"))
-        generation = self._json("generation_config.json", {})
-        stated = [ends for file in (generation, self._settings) if (ends := file.get("eos_token_id")) is not None]
+        files = {**self._json("special_tokens_map.json", {}), **self._json("tokenizer_config.json", {})}
+        about = read_as(TokenizerFile, files, self._path / "tokenizer_config.json")
+        bos, eos = (_id(built, token) for token in (about.bos_token, about.eos_token))
+        named = "generation_config.json"
+        generation = read_as(GenerationFile, self._json(named, {}), self._path / named)
+        stated = [ends for file in (generation, self._settings) if (ends := file.eos_token_id) is not None]
         try:
             prefix = _prefix(built, about, bos)
         except ValueError as error:
             raise ValueError(f"{self._path / 'tokenizer.json'}: {error}") from None
         return Tokenizer(
             built,
-            vocab_size=self._size("vocab_size"),
+            vocab_size=self._settings.vocab_size,
             end_ids=[end for ends in stated for end in (ends if isinstance(ends, list) else [ends])],
             eos_id=eos,
             bos_id=bos,
             prefix=prefix,
-            chat_template=self._chat_template(about),
+            chat_template=self._chat_template(about.chat_template),
             strftime_now=strftime_now,
         )
 
@@ -127,7 +137,7 @@ class SafetensorsFolder:
         """Find the files of weights: those the index names, or all there are."""
         index = self._json(_INDEX, {})
         if index:
-            named = sorted(set(index["weight_map"].values()))
+            named = sorted(set(read_as(IndexFile, index, self._path / _INDEX).weight_map.values()))
             if missing := [name for name in named if not (self._path / name).is_file()]:
                 raise ValueError(
                     f"{self._path}: {len(missing)} of {len(named)} files that {_INDEX} names are missing: "
@@ -145,29 +155,18 @@ class SafetensorsFolder:
                 raise ValueError(f"{self._path}: {len(files)} of {int(parts[2])} *.safetensors files are there")
         return files
 
-    def _chat_template(self, about: Mapping[str, Any]) -> str | None:
+    def _chat_template(self, template: str | list[NamedTemplate] | None) -> str | None:
         """Find the template: in a file of its own, or by the name `default` among several."""
-        alone = self._path / "chat_template.jinja"
+        alone, named = self._path / "chat_template.jinja", "chat_template.json"
         if alone.exists():
             return alone.read_text("utf-8")
-        template = self._json("chat_template.json", {}).get("chat_template") or about.get("chat_template")
+        template = read_as(TemplateFile, self._json(named, {}), self._path / named).chat_template or template
         if not isinstance(template, list):
             return template
-        named = {entry["name"]: entry["template"] for entry in template}
-        if "default" not in named:
-            raise ValueError(f"{self._path}: chat_template has {', '.join(named)}, and none is named default")
-        return str(named["default"])
-
-    def _id(self, built: Any, about: Mapping[str, Any], name: str) -> int | None:
-        token = about.get(name)
-        text = token["content"] if isinstance(token, Mapping) else token
-        return built.token_to_id(text) if text else None
-
-    def _size(self, key: str) -> Any:
-        value = self._settings.get(key)
-        if value is None:
-            raise ValueError(f"{self._path / 'config.json'}: no {key}")
-        return value
+        of_name = {one.name: one.template for one in template}
+        if "default" not in of_name:
+            raise ValueError(f"{self._path}: chat_template has {', '.join(of_name)}, and none is named default")
+        return of_name["default"]
 
     def _require(self, name: str) -> Path:
         file = self._path / name
@@ -189,7 +188,13 @@ class SafetensorsFolder:
         return content
 
 
-def _prefix(built: Any, about: Mapping[str, Any], bos: int | None) -> list[int]:
+def _id(built: Any, token: str | Spelled | None) -> int | None:
+    text = token.content if isinstance(token, Spelled) else token
+    found: int | None = built.token_to_id(text) if text else None
+    return found
+
+
+def _prefix(built: Any, about: TokenizerFile, bos: int | None) -> list[int]:
     """Find what goes before a prompt: what tokenizer.json puts there, or BOS where the folder asks for it.
 
     Raises ValueError for a tokenizer that puts something behind it.
@@ -198,8 +203,8 @@ def _prefix(built: Any, about: Mapping[str, Any], bos: int | None) -> list[int]:
     first = next(i for i in range(len(framed) + 1) if framed[i : i + len(bare)] == bare)
     if behind := framed[first + len(bare) :]:
         raise ValueError(f"puts {built.id_to_token(behind[0])!r} behind a prompt, which could not go on then")
-    is_always = about.get("tokenizer_class") in _ALWAYS_BOS
-    wants_bos = about.get("add_bos_token")
+    is_always = about.tokenizer_class in _ALWAYS_BOS
+    wants_bos = about.add_bos_token
     if is_always and wants_bos is False:
         return []
     if bos is not None and (wants_bos or (is_always and wants_bos is None)) and bos not in framed[:first]:

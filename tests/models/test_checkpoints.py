@@ -63,7 +63,7 @@ def test_keys_that_change_nothing_are_taken(tmp_path, settings):
     ("settings", "message"),
     [
         ({"head_dim": 9}, "head_dim 9: must be even"),
-        ({"hidden_size": None}, "config.json: no hidden_size"),
+        ({"hidden_size": None}, "config.json: Object missing required field `hidden_size`"),
         ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5"),
         ({"rope_scaling": {"type": "yarn", "factor": 2.0}}, "rope_scaling is yarn: can run default, linear, llama3"),
         ({"tie_word_embeddings": False}, "1 of 21 tensors are missing: lm_head.weight"),
@@ -105,6 +105,41 @@ def test_a_table_of_frequencies_is_no_weight(tmp_path):
     name = "model.layers.0.self_attn.rotary_emb.inv_freq"
     write_file(tmp_path / "more.safetensors", {name: ("F32", np.zeros(5, np.float32))})
     open_all(tmp_path)
+
+
+WRONG_KINDS = [
+    ("config.json", {"vocab_size": "64"}, "vocab_size"),
+    ("config.json", {"max_position_embeddings": 64.5}, "max_position_embeddings"),
+    ("config.json", {"rms_norm_eps": "small"}, "rms_norm_eps"),
+    ("config.json", {"rms_norm_eps": 0}, "rms_norm_eps"),
+    ("config.json", {"num_attention_heads": 0}, "num_attention_heads"),
+    ("config.json", {"rope_scaling": [1]}, "rope_scaling"),
+    ("config.json", {"rope_scaling": {"rope_type": ["linear"], "factor": 2.0}}, "rope_scaling"),
+    ("config.json", {"rope_theta": "1e4"}, "rope_theta"),
+    ("config.json", {"rope_theta": None, "rope_parameters": {"rope_theta": "1e4"}}, "rope_theta"),
+    ("config.json", {"tie_word_embeddings": "no"}, "tie_word_embeddings"),
+    ("config.json", {"eos_token_id": "</s>"}, "eos_token_id"),
+    ("config.json", {"sliding_window": "none"}, "sliding_window"),
+    ("config.json", {"layer_types": 2}, "layer_types"),
+    ("generation_config.json", {"eos_token_id": [1, "</s>"]}, "eos_token_id"),
+    ("tokenizer_config.json", {"bos_token": 5}, "bos_token"),
+    ("tokenizer_config.json", {"eos_token": ["</s>"]}, "eos_token"),
+    ("tokenizer_config.json", {"eos_token": {"lstrip": False}}, "content"),
+    ("tokenizer_config.json", {"add_bos_token": "no"}, "add_bos_token"),
+    ("tokenizer_config.json", {"chat_template": [{"name": "default"}]}, "template"),
+    ("chat_template.json", {"chat_template": 1}, "chat_template"),
+    ("model.safetensors.index.json", {"metadata": {}}, "weight_map"),
+    ("model.safetensors.index.json", {"weight_map": ["a"]}, "weight_map"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "key"), WRONG_KINDS)
+def test_a_value_of_another_kind_is_refused_with_its_file_and_key(tmp_path, name, content, key):
+    write_model(tmp_path)
+    file = tmp_path / name
+    file.write_text(json.dumps({**(json.loads(file.read_text()) if file.exists() else {}), **content}))
+    with pytest.raises(ValueError, match=rf"{name}: .*{key}"):
+        open_all(tmp_path)
 
 
 def index_of(path, *names):

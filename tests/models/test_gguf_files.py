@@ -84,6 +84,25 @@ def test_keys_that_change_nothing_are_taken(tmp_path):
     assert GgufFile(tmp_path / "a.gguf").config().dim == written.dim
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("context_length", "64"),
+        ("context_length", 64.5),
+        ("attention__head_count", 0),
+        ("block_count", [2.0, 2.0]),
+        ("rope__freq_base", "1e4"),
+        ("rope__scaling__factor", "2"),
+        ("rope__scaling__type", 1),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_by_name(tmp_path, key, value):
+    write(tmp_path / "a.gguf", **{f"llama__{key}": value})
+    name = key.replace("__", ".")
+    with pytest.raises(ValueError, match=rf"a.gguf: llama.{name} is "):
+        GgufFile(tmp_path / "a.gguf").config()
+
+
 def test_a_part_of_a_model_is_refused(tmp_path):
     write(tmp_path / "a.gguf", split__count=3, split__no=1)
     with pytest.raises(ValueError, match="part 2 of 3"):

@@ -31,6 +31,20 @@ MUTANTS = [
         "tokenizers::a_file_need_not_say_what_ends_a_text_and_cannot_say_what_the_model_has_not",
     ),
     mutant(
+        "believe any value of a config.json",
+        "folder_files.py",
+        "        return msgspec.convert(",
+        "        return kind(**content) if kind is ConfigFile else msgspec.convert(",
+        "checkpoints::a_value_of_another_kind_is_refused_with_its_file_and_key",
+    ),
+    mutant(
+        "believe any size of a GGUF file",
+        "gguf_file.py",
+        "        if not isinstance(value, kind):",
+        "        if not isinstance(value, object):",
+        "gguf_files::a_value_of_another_kind_is_refused_by_name",
+    ),
+    mutant(
         "overlook the BOS of a post-processor",
         "safetensors_folder.py",
         "    return list(framed[:first])\n",
@@ -147,8 +161,8 @@ MUTANTS = [
     mutant(
         "take a GGUF file's scale for none where it has no type",
         "gguf_file.py",
-        'self._size("rope.scaling.type", "linear")',
-        'self._size("rope.scaling.type", "none")',
+        'self._size("rope.scaling.type", "linear", str)',
+        'self._size("rope.scaling.type", "none", str)',
         "rope::a_gguf_file_says_how_it_is_stretched",
     ),
     mutant(

@@ -43,6 +43,7 @@ async def refusal(body, limits=LIMITS):
     [
         ({**COMPLETION, "best_of": 2}, "best_of", "unsupported_parameter"),
         ({**COMPLETION, "best_of": True}, "best_of", "invalid_value"),
+        ({**CHAT, "best_of": 2}, "best_of", "unsupported_parameter"),
         ({**COMPLETION, "suffix": "x"}, "suffix", "unsupported_parameter"),
         ({**COMPLETION, "n": 2, "best_of": 3}, "best_of", "unsupported_parameter"),
         ({**COMPLETION, "guided_json": {"type": "object"}}, "guided_json", "unsupported_parameter"),
