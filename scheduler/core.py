@@ -17,7 +17,7 @@ from scheduler.states import State
 from scheduler.waiting import WaitingQueue
 from spec import Draft, FinishedRequests
 
-NUM_CAUGHT_UP = 4096
+NUM_CAUGHT_UP = 1024
 """Tokens found cached that drafters take in before a pass, beside those that it feeds: a few milliseconds' work."""
 
 

@@ -164,14 +164,19 @@ def _best_nodes(
 ) -> tuple[list[int], list[int]]:
     """Give the states of the most frequent nodes, each after its parent, and their parents."""
     count, total = index.count, index.count[state]
+    least = math.ceil(min_prob * total)  # and a division decides where rounding may
+    while least and (least - 1) / total >= min_prob:
+        least -= 1
+    while least / total < min_prob:
+        least += 1
     nodes: list[int] = []
     parents: list[int] = []
     num_pushed = at = 0  # `at`: the depth of the node that is followed next
     heap: list[tuple[int, int, int, int, int]] = []  # less the count, the depth, the order of pushing, state, parent
     while len(nodes) < num_nodes:
         if at < depth:
-            for follower in index.followers(state):
-                if count[follower] / total < min_prob:
+            for follower in index.followers(state, least):
+                if count[follower] < least:
                     break
                 heapq.heappush(heap, (-count[follower], at + 1, num_pushed, follower, len(nodes) - 1))
                 num_pushed += 1

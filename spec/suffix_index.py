@@ -164,15 +164,23 @@ class SuffixIndex:
         """Give the token that all strings of a state end with."""
         return self.text[self.first[state]]
 
-    def followers(self, state: int) -> list[int]:
-        """Give the successors of a state, most frequent first, ties by token; of very many the best MAX_LEADERS."""
-        if state not in self._more:
-            return [self.successor[state]] if self.successor[state] else []
-        return self._leaders.get(state) or self._in_order(state)
+    def followers(self, state: int, least: int) -> list[int]:
+        """Give the successors of a state that occur `least` times or more, most frequent first, ties by token.
 
-    def _in_order(self, state: int) -> list[int]:
+        Of very many, the best MAX_LEADERS, some of which may occur less.
+        """
+        if state not in self._more:
+            only = self.successor[state]
+            return [only] if only and self.count[only] >= least else []
+        return self._leaders.get(state) or self._in_order(state, least)
+
+    def _in_order(self, state: int, least: int) -> list[int]:
         count, text, first = self.count, self.text, self.first
-        found = [self.successor[state], *self._more[state].values()]
+        found = [each for each in self._more[state].values() if count[each] >= least]
+        if count[self.successor[state]] >= least:
+            found.append(self.successor[state])
+        if len(found) < 2:
+            return found
         found.sort(key=lambda successor: (-count[successor], text[first[successor]]))
         return found[:MAX_LEADERS]
 
@@ -231,7 +239,7 @@ class SuffixIndex:
         num_risen = count[risen] + 1
         if not order:
             count[risen] = num_risen
-            order[:] = self._in_order(state)
+            order[:] = self._in_order(state, 0)
             count[risen] = num_risen - 1
             return
         if num_risen < count[order[-1]]:

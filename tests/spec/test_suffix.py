@@ -133,7 +133,11 @@ def test_what_the_index_says_of_a_string(data, vocab, depth):
             if following is None:
                 following = {t: len(seen[(*string, t)]) for t in range(vocab) if (*string, t) in seen}
             order = sorted(following, key=lambda token: (-following[token], token))
-            assert [index.token_of(after) for after in index.followers(state)] == order[:MAX_LEADERS]
+            assert [index.token_of(after) for after in index.followers(state, 0)] == order[:MAX_LEADERS]
+            if len(order) < MAX_LEADERS:
+                for least in {*following.values(), 1 + max(following.values(), default=0)}:
+                    frequent = [token for token in order if following[token] >= least]
+                    assert [index.token_of(after) for after in index.followers(state, least)] == frequent
             assert (index.best[state] and index.token_of(index.best[state])) == (order[0] if order else 0)
 
 
@@ -153,7 +157,7 @@ def test_a_token_with_very_many_followers_keeps_the_best_in_order():
         most = max(most, len(order))
         if len(order) > MAX_LEADERS:
             state, _ = index.match([0])
-            assert [index.token_of(after) for after in index.followers(state)] == order[:MAX_LEADERS]
+            assert [index.token_of(after) for after in index.followers(state, 0)] == order[:MAX_LEADERS]
     assert most > MAX_LEADERS
 
 
