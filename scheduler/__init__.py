@@ -2,8 +2,9 @@
 
 from scheduler.adaptive import PassCost
 from scheduler.config import NO_DRAFTS, EngineConfig
-from scheduler.core import Entry, Plan, Planned, Scheduler, Settled
+from scheduler.core import Scheduler
 from scheduler.errors import RequestError
+from scheduler.plan import Entry, Plan, Planned, Settled
 from scheduler.proposal import NO_PROPOSAL, Proposal
 from scheduler.request import Request, check_request, own_copy
 from scheduler.sequence import FinishReason, Sequence

@@ -130,7 +130,7 @@ MUTANTS = [
     ),
     mutant(
         "do not count drafts against the budget",
-        CORE,
+        "scheduler/plan.py",
         "        return self.num_pending + self.draft.num_nodes\n",
         "        return self.num_pending\n",
         "scheduler/plan::drafts_count_against_the_budget_and_the_chunk_gets_the_rest",

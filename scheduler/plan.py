@@ -1,0 +1,70 @@
+"""What the policy answers: who may come in, what the next pass feeds, and what a pass did."""
+
+from typing import NamedTuple
+
+from kvpool import Candidate, Victim
+from scheduler.proposal import Proposal
+from scheduler.sequence import FinishReason, Sequence
+
+
+class Planned(NamedTuple):
+    """What one sequence feeds in the next pass.
+
+        pending                                  draft
+        |-- num_pending fed --|-- (the rest) --|-- m --|
+
+    The draft is fed, and the round verified, only with the last of what is pending (`is_round`). One that a model is
+    still to make counts as large as it may come to be.
+    """
+
+    sequence: Sequence
+    num_pending: int
+    draft: Proposal
+    is_round: bool
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens fed: what counts against the budget."""
+        return self.num_pending + self.draft.num_nodes
+
+    @property
+    def ids(self) -> list[int]:
+        """The ids to feed, from position `sequence.cached` on."""
+        start = self.sequence.cached
+        return self.sequence.context[start : start + self.num_pending] + self.draft.tokens
+
+
+class Entry(NamedTuple):
+    """Who may come in, who would give way to them, and what the block manager needs to know to decide.
+
+    `num_places` are free, and the running are still to take `num_promised` blocks.
+    """
+
+    candidates: list[Candidate]
+    victims: list[Victim]
+    num_places: int
+    num_promised: int
+
+
+class Plan(NamedTuple):
+    """The next pass, or the sequences to preempt before there can be one.
+
+    With neither, and `is_catching_up`, there is more to prepare: plan again.
+    """
+
+    feeds: list[Planned]
+    victims: list[Sequence]
+    is_catching_up: bool = False
+
+
+class Settled(NamedTuple):
+    """What a pass did for a sequence.
+
+    `verified` are the tokens now cached, `emitted` those for the client, of which the first `num_accepted` had been
+    drafted.
+    """
+
+    verified: list[int]
+    emitted: list[int]
+    num_accepted: int
+    finish_reason: FinishReason | None
