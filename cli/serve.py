@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import anyio
 import click
 
 from cli.endings import UNUSABLE, Unusable
+from cli.ray_option import LOCAL, connect, ray_option
 from models.extras import without
 from server.config import ConfigError, RuntimeConfig, load_config, parse_override
 from server.model import find_model
@@ -47,6 +49,12 @@ _FILE = Path("runtime.toml")
 @click.option(
     "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Any key of the file, as in engine.block_tokens=32."
 )
+@ray_option("Serve with replicas on a Ray cluster, by Ray Serve.")
+@click.option(
+    "--replicas",
+    metavar="N|MIN-MAX",
+    help="Engines on the Ray cluster: so many, or between two bounds as there is work. Default: 1.",
+)
 @click.option("--check", is_flag=True, help="Tell every mistake of the configuration, or what would be run, and stop.")
 @click.option(
     "--log-level",
@@ -59,6 +67,8 @@ def serve(
     path: Path | None,
     speculative: str | None,
     overrides: tuple[str, ...],
+    ray_address: str | None,
+    replicas: str | None,
     check: bool,
     log_level: str,
     **options: Any,
@@ -74,6 +84,8 @@ def serve(
         level=log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr, force=True
     )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    if replicas is not None and ray_address is None:
+        raise click.UsageError("--replicas has no effect here: it needs --ray")
     given: dict[str, Any] = {
         name.replace("__", "."): list(value) if isinstance(value, tuple) else value
         for name, value in options.items()
@@ -85,7 +97,12 @@ def serve(
         given |= dict(map(parse_override, overrides))
         found = path or (_FILE if _FILE.exists() else None)
         config = load_config(found, given)
-        status = _check(config, found) if check else _run(config)
+        if check:
+            status = _check(config, found)
+        elif ray_address is None:
+            status = _run(config)
+        else:
+            status = _run_replicas(config, ray_address, replicas or "1", log_level)
     except ConfigError as error:
         for mistake in [*str(error).splitlines(), *(_of_the_model(error) if check else ())]:
             click.echo(f"Error: {mistake}", err=True)
@@ -129,6 +146,24 @@ def _run(config: RuntimeConfig) -> int:
     except ImportError as error:
         raise Unusable(without(str(error.name), "server")) from None
     return anyio.run(run_server, config)
+
+
+def _run_replicas(config: RuntimeConfig, address: str, replicas: str, log_level: str) -> int:
+    fewest, _, most = replicas.partition("-")
+    numbers = [int(number) if number.isdecimal() else 0 for number in (fewest, most or fewest)]
+    if not 1 <= numbers[0] <= numbers[1]:
+        raise click.BadParameter(f"{replicas!r}: a number of at least 1, or two as in 2-8", param_hint="--replicas")
+    try:
+        from server.replicas.run import Replicas, check_replicated, serve_replicas  # noqa: PLC0415  # an extra
+    except ImportError as error:
+        raise Unusable(str(error) if error.name is None else without(error.name, "ray")) from None
+    check_replicated(config.server)
+    ray = connect(address, min_cpus=numbers[1])
+    try:
+        run = partial(serve_replicas, config, Replicas(*numbers), log_level.upper(), owns_ray=address == LOCAL)
+        return anyio.run(run)
+    finally:
+        ray.shutdown()
 
 
 def _drafts(text: str) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class EventSink:
 
     async def end(self, event: Any = None) -> None:
         """Send a last event, if any, and the mark of the end."""
-        await self._body((b"" if event is None else _event(event)) + _DONE, more=False)
+        await self._body(_DONE if event is None else last_event(event), more=False)
 
     async def attend(self) -> None:
         """Send a comment whenever nothing else was sent for `ping_s`, and give up a client that is stuck; for ever."""
@@ -59,6 +59,11 @@ class EventSink:
             self._is_writing, self._since_s = True, anyio.current_time()
             await self._send(message)
             self._is_writing, self._since_s = False, anyio.current_time()
+
+
+def last_event(content: Any) -> bytes:
+    """Write the last event of a stream, and the mark of the end."""
+    return _event(content) + _DONE
 
 
 def _event(content: Any) -> bytes:

@@ -48,17 +48,22 @@ async def serve(config: RuntimeConfig, *, middleware: Sequence[Middleware] = ())
     raise_file_limit()
     listener = _listen(config.server)
     with contextlib.closing(listener):
-        _log.info("loading %s", config.model.source)
-        speculates = config.engine.speculative.draft != "none"
-        served = load_model(config.model, measures_passes=config.engine.adaptive and speculates)
-        return await _serve(config, served, listener, middleware)
+        engine, served = make_engine(config)
+        return await _serve(config, engine, served, listener, middleware)
+
+
+def make_engine(config: RuntimeConfig) -> tuple[Engine, Served]:
+    """Load the model and make the engine for it. Raises ConfigError for a model that cannot be had."""
+    _log.info("loading %s", config.model.source)
+    speculates = config.engine.speculative.draft != "none"
+    served = load_model(config.model, measures_passes=config.engine.adaptive and speculates)
+    run_pass = _at_least(config.model.min_pass_s)
+    return Engine(served.model, config.engine, run_pass=run_pass, pass_cost=served.pass_cost), served
 
 
 async def _serve(
-    config: RuntimeConfig, served: Served, listener: socket.socket, middleware: Sequence[Middleware]
+    config: RuntimeConfig, engine: Engine, served: Served, listener: socket.socket, middleware: Sequence[Middleware]
 ) -> int:
-    run_pass = _at_least(config.model.min_pass_s)
-    engine = Engine(served.model, config.engine, run_pass=run_pass, pass_cost=served.pass_cost)
     async with engine:
         service = Service(engine, served, config.server)
         connections = Connections(config.server, time.monotonic)

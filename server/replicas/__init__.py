@@ -1,0 +1,1 @@
+"""Many engines behind one address, as deployments of Ray Serve."""
