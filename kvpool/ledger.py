@@ -120,7 +120,12 @@ class Ledger:
         self.pool.forget_all()
 
     def check(self) -> None:
-        """Raise KvPoolError unless the tables explain the pool's counts and each fits its sequence's length."""
+        """Raise KvPoolError unless the tables explain the pool's counts and each fits its sequence's length.
+
+        What is kept is never cut, so no block that others may read is written to, and nobody carries out a copy.
+        """
+        if num_owed := self.pool.num_copies_owed:
+            raise KvPoolError(f"{num_owed} copies of shared blocks are owed: a sequence was cut into what is kept")
         self.pool.check([sequence.table for sequence in self._sequences.values()])
         size, fill = self.pool.block_tokens, self.pool.fill
         for seq, sequence in self._sequences.items():

@@ -160,6 +160,11 @@ class KvPool:
         self.release(block)
         return destination
 
+    @property
+    def num_copies_owed(self) -> int:
+        """Copies that `take_copies` would hand over."""
+        return len(self._copies)
+
     def take_copies(self) -> list[BlockCopy]:
         """Hand over the copies owed since the last call, in the order they were asked for.
 

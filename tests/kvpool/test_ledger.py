@@ -425,3 +425,12 @@ def test_finished_requests_leave_nothing_behind_without_the_collector():
     finally:
         gc.enable()
     check(ledger)
+
+
+def test_a_copy_that_nobody_would_carry_out_is_found():
+    ledger = make()
+    run(ledger, 1, PROMPT)
+    table = ledger._sequences[1].table
+    table[-1] = ledger.pool.private_copy(table[-1], 2)
+    with pytest.raises(KvPoolError, match="1 copies of shared blocks are owed"):
+        ledger.check()
