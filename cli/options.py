@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+import msgspec
 from click.core import ParameterSource
 
 from sims.errors import SimError
+from sims.fleet.config import Outage
 from sims.lengths import Lengths
 
 
@@ -22,6 +24,21 @@ class LengthsType(click.ParamType[Lengths]):
             return value
         try:
             return Lengths.parse(str(value))
+        except SimError as error:
+            self.fail(str(error), param, ctx)
+
+
+class OutageType(click.ParamType[Outage]):
+    """A replica's absence."""
+
+    name = "R@S+S"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Outage:
+        """Read one; a usage error says what is allowed."""
+        if isinstance(value, Outage | dict):
+            return msgspec.convert(value, Outage)
+        try:
+            return Outage.parse(str(value))
         except SimError as error:
             self.fail(str(error), param, ctx)
 

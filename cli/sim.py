@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from actors import EngineStats
-from cli import draft_options, sim_options
+from cli import draft_options, fleet_options, sim_options
 from cli.endings import BROKEN, INTERRUPTED, Broken
 from cli.options import refuse_without_effect
 from cli.outputs import OutFile, Output
@@ -37,6 +37,7 @@ _PHASES: dict[Phase, str] = {
 @sim_options.faults
 @draft_options.drafts
 @sim_options.engine
+@fleet_options.fleet
 @sim_options.clock
 @click.option("--json", "json_file", type=_OUT, help="Write the report as JSON; - is standard output.")
 @click.option("--report", "html_file", type=_OUT, help="Write the report as one HTML page with plots.")

@@ -12,6 +12,7 @@ from cli.draft_options import options_for, read_speculative
 from cli.options import LengthsType, SimOption
 from sims.arrivals import Closed, Open, Recorded
 from sims.config import SimConfig
+from sims.fleet.config import Fleet
 
 _RECORDED = "outrider.recorded"
 
@@ -33,6 +34,7 @@ def read_config(ctx: click.Context, o: dict[str, Any]) -> SimConfig:
         value = msgspec.to_builtins(values[str(option.name)])
         node[last] = value if option.unit == 1 or value is None else value * option.unit
     tree["arrivals"] = msgspec.to_builtins(_arrivals(o))
+    tree["fleet"] = None if o["replicas"] == 1 else _fleet(o)
     tree["engine"]["speculative"] |= msgspec.to_builtins(read_speculative(o))
     try:
         return msgspec.convert(tree, SimConfig)
@@ -91,6 +93,18 @@ def _arrivals(o: dict[str, Any]) -> Closed | Open | Recorded:
             return Recorded(o["speedup"])
 
 
+def _fleet(o: dict[str, Any]) -> dict[str, Any]:
+    """Give the fields of a `Fleet`."""
+    fields = {name: msgspec.to_builtins(o[name]) for name in ("replicas", "router", "crashes", "drains")}
+    return fields | {"lag_s": o["lag_ms"] / 1e3, "retry_s": o["retry_ms"] / 1e3}
+
+
+def _fleet_options(fleet: Fleet) -> dict[str, Any]:
+    """Give the values of the options that ask for a fleet."""
+    values = {name: getattr(fleet, name) for name in ("replicas", "router", "crashes", "drains")}
+    return values | {"lag_ms": fleet.lag_s * 1e3, "retry_ms": fleet.retry_s * 1e3}
+
+
 def _placed(command: click.Command) -> Iterator[tuple[SimOption, list[str]]]:
     for option in command.params:
         if isinstance(option, SimOption) and option.at is not None:
@@ -108,6 +122,8 @@ def _options_for(command: click.Command, config: SimConfig) -> dict[str, Any]:
             node = getattr(config, path[-1])
         values[str(option.name)] = node if option.unit == 1 or node is None else node / option.unit
     values |= options_for(config.engine.speculative)
+    if config.fleet is not None:
+        values |= _fleet_options(config.fleet)
     match config.arrivals:
         case Closed(concurrency):
             return values | {"arrivals": "closed", "concurrency": concurrency}

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from cli.draft_options import needs_of_drafts
+from cli.fleet_options import needs_of_fleet
 from cli.options import NOT_NEGATIVE, POSITIVE, SEED, SHARE, LengthsType, SimOption
 from cli.sim_config import arrivals_name, take_config, temperatures
 from sims.config import MOST_BLOCKS, MOST_REQUESTS
@@ -358,6 +359,7 @@ def needs(o: dict[str, Any]) -> dict[str, tuple[bool, str]]:
         "shuffle": (is_virtual, "--clock virtual"),
         "overhead_ms": (is_virtual, "--clock virtual"),
         "per_token_us": (is_virtual, "--clock virtual"),
+        **needs_of_fleet(o),
         **needs_of_drafts(o, is_sampled=is_sampled, is_virtual=is_virtual),
     }
 

@@ -6,7 +6,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sims.describe import describe_config, describe_gain, name_of_phase, verdict
-from sims.report import Latency, Report
+from sims.fleet.describe import REPLICA_COLUMNS, rows_of_replicas
+from sims.report import FleetReport, Latency, Report
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _MOST_POINTS = 48
@@ -63,6 +64,14 @@ def _sections(report: Report) -> list[RenderableType]:
     ]
     if back.count:
         rows.append(("  blocks back", f"after {_ms(back.p50)} ms (p50), {_ms(back.p99)} (p99), {_ms(back.max)} (max)"))
+    if (fleet := report.fleet) is not None:
+        rows.append(
+            (
+                "fleet",
+                f"balance {fleet.balance:.2f} (most tokens fed over the mean); {fleet.retries:,} sent again, "
+                f"{fleet.repeated:,} tokens computed again for that; {fleet.left_between:,} left between two replicas",
+            )
+        )
     if report.source is not None:
         source = report.source
         unused = ", ".join(f"{count:,} {reason}" for reason, count in source.unused.items())
@@ -88,6 +97,7 @@ def _sections(report: Report) -> list[RenderableType]:
         Text(describe_config(report.config), style="bold cyan"),
         Padding(facts, (1, 0, 1, 0)),
         _latencies(report),
+        *([] if report.fleet is None else [Padding(_replicas(report.fleet), (1, 0, 0, 0))]),
         Padding(Text(sentence, style=_STYLES[kind]), (1, 0, 0, 0)),
     ]
 
@@ -113,6 +123,15 @@ def _latencies(report: Report) -> Table:
         ("end to end", report.latency_ms.e2e),
     ):
         table.add_row(Text(name, style="bold"), *_percentiles(latency))
+    return table
+
+
+def _replicas(fleet: FleetReport) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for i, name in enumerate(REPLICA_COLUMNS):
+        table.add_column(name, justify="right" if i else "left")
+    for row in rows_of_replicas(fleet):
+        table.add_row(*row)
     return table
 
 

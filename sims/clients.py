@@ -3,16 +3,65 @@
 import asyncio
 from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
+from typing import Protocol
 
 import msgspec
 
-from actors import Engine, EngineFailed, EngineFull, RequestError, Stream
+from actors import EngineFailed, EngineFull, RequestError, Token
 from scheduler import FinishReason
 from sims.arrivals import Closed
 from sims.config import SimConfig
-from sims.log import MessageLog
 from sims.workload import Client, request_id
+
+
+class Answer(Protocol):
+    """A client's end of its request: an engine's stream, or what behaves like one."""
+
+    @property
+    def seq(self) -> int:
+        """The number that it is known by to the log."""
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """How it ended, if it has."""
+
+    @property
+    def error(self) -> str | None:
+        """Say more of an error."""
+
+    def __aiter__(self) -> AsyncGenerator[Token, None]: ...
+
+    async def cancel(self) -> None:
+        """Cancel, and wait for the end."""
+
+    def leave(self) -> None:
+        """Cancel."""
+
+
+class Log(Protocol):
+    """What a client hears of the passes that its request is in."""
+
+    @property
+    def num_steps(self) -> int:
+        """Passes so far."""
+
+    def watch(self, seq: int, watcher: Callable[[int], None]) -> None:
+        """Call `watcher` with the tokens of each pass that feeds a request."""
+
+    def unwatch(self, seq: int) -> None:
+        """Stop that."""
+
+
+class Door(Protocol):
+    """Where clients submit their requests."""
+
+    @property
+    def failure(self) -> str | None:
+        """Why there is no more service."""
+
+    def submit(self, client: Client) -> Answer:
+        """Submit a client's request; raises what an engine raises."""
 
 
 class Seen(msgspec.Struct):
@@ -44,9 +93,11 @@ class Measures:
 
 
 class Crowd:
-    """All clients over one engine."""
+    """All clients at one door. What is measured of an answer goes to `measures`, and to `measures_of` it."""
 
-    def __init__(self, config: SimConfig, engine: Engine, log: MessageLog) -> None:
+    def __init__(
+        self, config: SimConfig, door: Door, log: Log, measures_of: Callable[[Answer], Measures] | None = None
+    ) -> None:
         self.measures = Measures()
         self.compared: list[Seen] = []
         self.problems: list[str] = []
@@ -54,9 +105,10 @@ class Crowd:
         self.first_refusal: str | None = None
         self.num_gone = 0
         self._endings: Counter[FinishReason] = Counter()
-        self._ending: list[Stream] = []
+        self._ending: list[Answer] = []
+        self._measures_of = measures_of
         self.config = config
-        self.engine = engine
+        self.door = door
         self.log = log
         self._open: dict[asyncio.Task[None], None] = {}  # in order of arrival: a set's order is not the seed's
         self._index_by_seq = array("q")
@@ -80,7 +132,7 @@ class Crowd:
             await room.acquire()
             if due_s is not None:
                 await asyncio.sleep(due_s - loop.time())
-            if self.engine.failure is not None:
+            if self.door.failure is not None:
                 gone.set()
                 return
             task = group.create_task(_Visit(self, client, due_s).visit(), name=client.request.id)
@@ -104,7 +156,7 @@ class Crowd:
         try:
             async with asyncio.TaskGroup() as group:
                 for client in clients:
-                    if self.engine.failure is not None:
+                    if self.door.failure is not None:
                         break
                     gone = asyncio.Event()
                     before = None if client.session is None else last_of.get(client.session)
@@ -129,9 +181,9 @@ class Crowd:
         self._ending = still
         return self._endings
 
-    def submit(self, client: Client) -> Stream:
+    def submit(self, client: Client) -> Answer:
         """Submit a client's request."""
-        stream = self.engine.submit(client.request)
+        stream = self.door.submit(client)
         self._index_by_seq.append(client.index)
         self._ending.append(stream)
         if len(self._ending) > 2 * len(self._open):
@@ -139,8 +191,14 @@ class Crowd:
         return stream
 
     def request_id(self, seq: int) -> str:
-        """Give the id of the request that the engine knows by a number: it counts those it takes in from 0."""
+        """Give the id of the request that the door knows by a number: it counts those it takes in from 0."""
         return request_id(self._index_by_seq[seq])
+
+    def measure(self, answer: Answer, name: str, seconds: float) -> None:
+        """Note a latency."""
+        getattr(self.measures, name).append(seconds)
+        if self._measures_of is not None:
+            getattr(self._measures_of(answer), name).append(seconds)
 
     def _vanish(self) -> None:
         for task in list(self._open):
@@ -191,8 +249,8 @@ class _Visit:
             if self._timer is not None:
                 self._timer.cancel()
 
-    async def _read(self, stream: Stream) -> None:
-        loop, log, measures = self._loop, self._crowd.log, self._crowd.measures
+    async def _read(self, stream: Answer) -> None:
+        loop, log, measure = self._loop, self._crowd.log, self._crowd.measure
         client, seen = self._client, self._seen
         is_measured = client.delay_s == 0
         leave_after = self._tokens_to_leave_after()
@@ -206,9 +264,9 @@ class _Visit:
                 if num_read == 1:
                     first_s = now_s
                     if is_measured:
-                        measures.ttft_s.append(now_s - start_s)
+                        measure(stream, "ttft_s", now_s - start_s)
                 elif is_measured:
-                    measures.itl_s.append(now_s - last_s)
+                    measure(stream, "itl_s", now_s - last_s)
                 last_s, last_step = now_s, log.num_steps
             if seen is not None:
                 seen.tokens.append(token.id)
@@ -226,9 +284,9 @@ class _Visit:
             self._crowd.problems.append(f"{describe(client)} ended with an error: {stream.error}")
         elif is_measured and stream.finish_reason in ("stop", "length"):
             end_s = loop.time()
-            measures.e2e_s.append(end_s - start_s)
+            measure(stream, "e2e_s", end_s - start_s)
             if num_read > 1:
-                measures.tpot_s.append((last_s - first_s) / (num_read - 1))
+                measure(stream, "tpot_s", (last_s - first_s) / (num_read - 1))
 
     # leaving
 

@@ -8,6 +8,7 @@ from scheduler import EngineConfig
 from sims.arrivals import Closed, Open, Recorded
 from sims.errors import SimError
 from sims.faults import Rates
+from sims.fleet.config import Fleet
 from sims.leaving import Leaving
 from sims.lengths import Lengths
 from sims.prompts import Prompts
@@ -78,6 +79,8 @@ class SimConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     replay: str | None = None
     format: str | None = None
     """Of the file of `trace` or `replay`; None has it guessed."""
+    fleet: Fleet | None = None
+    """Engines behind a router; None is one engine and no router."""
 
     def __post_init__(self) -> None:
         shares = {
@@ -138,6 +141,10 @@ class SimConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             raise SimError("baseline is set: drafts are held against none, and in virtual time only")
         if self.format is not None and self.trace is None and self.replay is None:
             raise SimError(f"format is {self.format!r}: only a trace or replay is read from a file")
+        if self.fleet is not None and self.clock == "wall":
+            raise SimError("replicas share one clock: in virtual time only")
+        if self.fleet is not None and self.fleet.router == "session" and self.trace is None:
+            raise SimError("router is 'session': only a trace has sessions")
         if self.shuffle and self.clock == "wall":
             raise SimError("shuffle is set: the order of events is drawn in virtual time only")
         if isinstance(self.arrivals, Recorded) and self.trace is None:

@@ -20,6 +20,9 @@ def describe_config(config: SimConfig) -> str:
         drafts,
         f"{leaving.cancel_rate:.0%} of clients leave",
     ]
+    if (fleet := config.fleet) is not None:
+        parts.insert(1, f"{fleet.replicas} replicas, {fleet.router} router")
+        parts += [f"crash {outage}" for outage in fleet.crashes] + [f"drain {outage}" for outage in fleet.drains]
     if leaving.slow_rate:
         parts.append(f"{leaving.slow_rate:.0%} read slowly")
     if leaving.vanish_at_s:

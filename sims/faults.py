@@ -88,7 +88,7 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class ByRate:
     """Strikes at random, each kind at its rate, from a generator of its own."""
 
-    def __init__(self, rates: Rates, seed: int) -> None:
+    def __init__(self, rates: Rates, seed: int | str) -> None:
         self._rates = rates
         self._rngs = {kind: random.Random(f"{seed} {kind}") for kind in KINDS}
         self.struck: Counter[FaultKind] = Counter()

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from sims import plots
 from sims.describe import describe_config, describe_gain, name_of_phase, verdict
+from sims.fleet.describe import REPLICA_COLUMNS, rows_of_replicas
 from sims.plots import Layer, format_ms
 from sims.report import Latency, Report, Series
 
@@ -21,7 +22,16 @@ _Array = NDArray[np.float64]
 
 def page(report: Report) -> str:
     """Write the page: a function of the report alone."""
-    sections = (_blocks, _requests, _pace, _latency, _speculation, _cancels, _numbers)
+    sections = (
+        *(() if report.fleet is None else (_fleet,)),
+        _blocks,
+        _requests,
+        _pace,
+        _latency,
+        _speculation,
+        _cancels,
+        _numbers,
+    )
     body = "\n".join([_head(report), *(write(report) for write in sections)])
     return document(f"Outrider simulation, seed {report.config.seed}", body)
 
@@ -55,6 +65,27 @@ def _head(report: Report) -> str:
         '<div class="tiles">'
         + "".join(f'<div class="tile"><b>{value}</b><span>{label}</span></div>' for value, label in tiles)
         + "</div>"
+    )
+
+
+def _fleet(report: Report) -> str:
+    fleet = report.fleet
+    assert fleet is not None
+    labels = [str(i) for i in range(len(fleet.replicas))]
+    fed = plots.bars("Tokens fed by replica", labels, [replica.tokens.fed for replica in fleet.replicas])
+    cached = [replica.tokens.cached / (replica.tokens.prompt or 1) for replica in fleet.replicas]
+    notes = [f"{replica.tokens.cached:,} of {replica.tokens.prompt:,} tokens" for replica in fleet.replicas]
+    found = plots.columns("Share of prompts found cached, by replica", labels, cached, notes)
+    return section(
+        "Replicas",
+        "Each replica is an engine with a pool of its own. The router knows which prompts it has sent where, and how "
+        "long the queues were a moment ago. When a replica crashes, what it was at is sent to another, computed from "
+        "the beginning, and what the client has already is not passed on again.",
+        f'<div class="pair"><div><h3>Tokens fed</h3>{fed}</div><div><h3>Prompts found cached</h3>{found}</div></div>'
+        f'<div class="scroll">{table(REPLICA_COLUMNS, rows_of_replicas(fleet))}</div>',
+        f"Balance: the replica that fed most fed {fleet.balance:.2f} times the mean. Sent again: {fleet.retries:,} "
+        f"requests, for which {fleet.repeated:,} tokens were computed again. Clients that left while their request "
+        f"was between two replicas: {fleet.left_between:,}. Latencies are in ms.",
     )
 
 

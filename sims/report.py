@@ -166,6 +166,54 @@ class Baseline(msgspec.Struct, frozen=True):
     e2e_p50_ms: float | None
 
 
+class ReplicaChecks(msgspec.Struct, frozen=True):
+    """What was checked in a replica."""
+
+    checks: int
+    violations: int
+
+
+class Replica(msgspec.Struct, frozen=True, kw_only=True):
+    """One replica, all its engines together."""
+
+    sent: int
+    """Requests that the router sent to it; `lost` of them went away with it before their end."""
+    lost: int
+    completed: int
+    crashes: int
+    drains: int
+    down_s: float
+    tokens: Tokens
+    spec: Speculation
+    blocks: Blocks
+    audit: ReplicaChecks
+    preemptions: int
+    restarts: int
+    latency_ms: Latencies
+    """Of answers, or parts of them, that came from it."""
+    cancel: Cancels
+    faults: dict[str, int]
+    throughput: Throughput
+    steps: int
+    messages: int
+    digest: str
+    series: "Series"
+
+
+class FleetReport(msgspec.Struct, frozen=True):
+    """What became of requests between replicas."""
+
+    balance: float
+    """Tokens fed by the replica that fed most, over the mean; 1 is even."""
+    retries: int
+    """Requests sent again because their replica had gone."""
+    repeated: int
+    """Tokens that were computed again for that, and not passed on."""
+    left_between: int
+    """Clients that left while their request was at no replica."""
+    replicas: list[Replica]
+
+
 class Series(msgspec.Struct, frozen=True):
     """Gauges over time, sampled evenly: one list entry per sample. Tokens and passes are counted from the start."""
 
@@ -210,6 +258,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     """Of the message log: equal digests are equal runs."""
     source: Source | None
+    fleet: FleetReport | None
+    """None for one engine without a router."""
     config: SimConfig
     series: Series
 

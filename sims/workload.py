@@ -10,6 +10,7 @@ from models import FakeModel, FakeProposer, Model, ReplayModel
 from scheduler import Request
 from sims.arrivals import Open, Recorded
 from sims.config import SimConfig
+from sims.conversations import Conversations
 from sims.errors import SimError
 from sims.leaving import Leave
 from sims.replay import Recording, read_recording
@@ -35,6 +36,8 @@ class Client(msgspec.Struct, frozen=True):
     is_compared: bool
     session: str | None = None
     pause_s: float = 0.0
+    conversation: str | None = None
+    """What its client would say who it is: the session, or that of the prompt that it carries on."""
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -115,6 +118,7 @@ class Workload:
         config = self._config
         shapes, clients, times_s = self._rng(_SHAPES), self._rng(_CLIENTS), self._times_s()
         sessions = set[str]()
+        conversations = Conversations()
         for index in range(self.num_requests):
             request = self._request(index, shapes)
             session, pause_s = self._turn(index)
@@ -129,6 +133,7 @@ class Workload:
                 at_s=at_s,
                 session=session,
                 pause_s=pause_s or 0.0,
+                conversation=session or self._conversation(index, conversations),
                 leave=config.leaving.draw(clients, request.max_tokens),
                 delay_s=config.leaving.draw_delay_s(clients),
                 is_compared=index in self._compared,
@@ -142,6 +147,12 @@ class Workload:
         if row.delay_s is None or not isinstance(arrivals, Recorded):
             return row.session, None
         return row.session, row.delay_s / arrivals.speedup
+
+    def _conversation(self, index: int, conversations: Conversations) -> str | None:
+        if self._trace is None or not self._trace.hash_block:
+            return None
+        row = self._trace.rows[index]
+        return conversations.of(row.hash_ids[: row.num_prompt // self._trace.hash_block])
 
     def _times_s(self) -> Iterator[float | None]:
         arrivals = self._config.arrivals

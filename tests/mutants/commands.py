@@ -4,6 +4,7 @@ from tests.mutants.engine import mutant
 from tests.mutants.mutant import Mutant
 
 SIMULATE, DESCRIBE, SIM = "sims/simulate.py", "sims/describe.py", "cli/sim.py"
+ACCOUNTS = "sims/accounts.py"
 PACKAGE = "tests/test_package.py::test_"
 ENDINGS, OUTPUTS, CONFIG = "cli/endings.py", "cli/outputs.py", "server/config.py"
 
@@ -62,7 +63,7 @@ MUTANTS = [
     # what it says
     mutant(
         "call a run good of which nothing completed",
-        SIMULATE,
+        ACCOUNTS,
         "        requests.completed\n        or run.is_broken_off\n",
         "        True\n        or run.is_broken_off\n",
         "cli/sim::the_verdict_says_what_was_shown_and_what_was_not",
@@ -84,7 +85,7 @@ MUTANTS = [
     ),
     mutant(
         "lose the requests that were never submitted",
-        SIMULATE,
+        ACCOUNTS,
         "        never_submitted=workload.num_requests - submitted,\n",
         "        never_submitted=0,\n",
         "cli/sim::the_verdict_says_what_was_shown_and_what_was_not",
