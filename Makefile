@@ -6,7 +6,7 @@ IS_RIGHT := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 PYTHON   ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p $(IS_RIGHT) 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: run run-real test lint mutants bench clean help
+.PHONY: run run-real test test-ray on-ray lint mutants bench clean help
 
 run: $(VENV)/.installed            ## set up, then run the main job
 	$(BIN)/outrider sim
@@ -18,6 +18,13 @@ run-real: $(VENV)/.real            ## fetch a small real model and run it, with 
 
 test: $(VENV)/.installed           ## set up, then run the tests
 	$(BIN)/pytest
+
+test-ray:                          ## set up an environment with Ray, then run what stands on it
+	$(MAKE) VENV=$(VENV)-ray on-ray
+
+on-ray: $(VENV)/.ray
+	$(BIN)/python -c 'import ray'
+	$(BIN)/pytest tests/ray
 
 lint: $(VENV)/.installed           ## style and types
 	$(BIN)/ruff check .
@@ -31,7 +38,7 @@ bench: $(VENV)/.installed          ## the figures of docs/performance.md
 	$(BIN)/python -m benchmarks
 
 clean:                             ## take away the environment and all that was made
-	rm -rf $(VENV) build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-ray build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 help:                              ## say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -67,5 +74,13 @@ ifneq ($(UV),)
 	$(UV) pip install --python $(BIN)/python --editable '.[real,fast]'
 else
 	$(BIN)/python -m pip install --disable-pip-version-check --editable '.[real,fast]'
+endif
+	touch $@
+
+$(VENV)/.ray: $(VENV)/.installed
+ifneq ($(UV),)
+	$(UV) pip install --python $(BIN)/python --editable '.[ray]'
+else
+	$(BIN)/python -m pip install --disable-pip-version-check --editable '.[ray]'
 endif
 	touch $@

@@ -205,8 +205,9 @@ async def _settled(client: LoadClient) -> str:
 
 
 def _by_state(metrics: str) -> dict[str, float]:
+    """Count the blocks in each state, of all replicas together."""
     found = re.findall(r'^tl_engine_blocks\{.*state="(\w+)"\} (\S+)$', metrics, re.MULTILINE)
-    return {state: float(value) for state, value in found}
+    return {state: sum(float(value) for each, value in found if each == state) for state, _ in found}
 
 
 def _sum(metrics: str, name: str) -> float:

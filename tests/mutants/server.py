@@ -7,7 +7,45 @@ GENERATION, JOB, REPLIES, TEXT = (f"server/{name}.py" for name in ("generation",
 
 LEAVES = "server/connections::whoever_leaves_takes_along_all_he_asked"
 
+AFFINITY = "server/replicas/affinity.py"
+
 MUTANTS = [
+    # replicas
+    mutant(
+        "route by the shortest beginning",
+        AFFINITY,
+        "for key in reversed(keys) if",
+        "for key in keys if",
+        "server/affinity::the_longest_beginning_decides",
+    ),
+    mutant(
+        "crowd one replica, however busy it is",
+        AFFINITY,
+        "if known is None or num_open[known] - num_open[by_load[0]] > _MAX_LEAD:",
+        "if known is None:",
+        "server/affinity::a_replica_that_is_gone_or_much_busier_is_passed_over",
+    ),
+    mutant(
+        "route together what is cached apart",
+        AFFINITY,
+        "hashlib.blake2b(salt, digest_size=8)",
+        "hashlib.blake2b(digest_size=8)",
+        "server/affinity::what_is_cached_apart_is_routed_apart",
+    ),
+    mutant(
+        "count the blocks of the last replica only",
+        "server/load.py",
+        "sum(float(value) for each, value in found if each == state)",
+        "[float(value) for each, value in found if each == state][-1]",
+        "server/load::blocks_of_all_replicas_are_counted",
+    ),
+    mutant(
+        "take what seeds come to as it comes",
+        "sims/explore/campaign.py",
+        "            while order and order[0] in early:\n                yield order[0], early.pop(order.popleft())\n",
+        "            yield seed, early.pop(seed)\n",
+        "explore/campaign::a_campaign_comes_to_the_same_wherever_its_seeds_run",
+    ),
     mutant(
         "judge by the default rule whatever is configured",
         JOB,

@@ -63,21 +63,20 @@ def test_many_clients_some_of_whom_leave_and_a_replica_that_is_killed(served):
     chance = random.Random(7)
     leaving = set(chance.sample(range(NUM_CLIENTS), NUM_CLIENTS * 3 // 10))
     num_pieces, before = 0, set(served.metrics())
-    killed = []
+    victim, *_ = served.replica_pids()
 
     def count(replica, _):
         nonlocal num_pieces
         num_pieces += 1
-        if num_pieces == 20 * NUM_CLIENTS:
-            killed.append(served.replica_pids()[0])
-            os.kill(killed[0], signal.SIGKILL)
+        if num_pieces == 8 * NUM_CLIENTS:
+            os.kill(victim, signal.SIGKILL)
 
     async def all_of_them():
         return await asyncio.gather(
             *(
                 stream(
                     served.port,
-                    {"prompt": f"{number} ba ni do", "max_tokens": 60, "seed": number, "ignore_eos": True},
+                    {"prompt": f"{number} ba ni do", "max_tokens": 80, "seed": number, "ignore_eos": True},
                     chance.randint(-1, 40) if number in leaving else None,
                     is_rude=number % 2 == 1,
                     at_piece=count,
@@ -87,7 +86,6 @@ def test_many_clients_some_of_whom_leave_and_a_replica_that_is_killed(served):
         )
 
     ended = asyncio.run(asyncio.wait_for(all_of_them(), 60))
-    assert killed
     wait_until(lambda: served.is_idle(NUM_REPLICAS))
     seen = served.metrics()
     (dead,) = before - set(seen)
@@ -97,7 +95,7 @@ def test_many_clients_some_of_whom_leave_and_a_replica_that_is_killed(served):
         if one.how == "error":
             assert (one.replica, one.code) == (dead, "replica_died")
         elif one.how == "done":
-            assert one.num_pieces >= 60
+            assert one.num_pieces >= 80
     for one in seen.values():
         assert one["tl_engine_blocks free"] + one["tl_engine_blocks evictable"] == 4096
         assert one["tl_engine_conservation_violations_total"] == 0

@@ -238,6 +238,15 @@ def test_another_server_is_told_apart(monkeypatch, slow_server):
         run_virtually(run_load(config()))
 
 
+def test_blocks_of_all_replicas_are_counted():
+    lines = [
+        f'tl_engine_blocks{{model_name="fake",replica="{replica}",state="{state}"}} {count}'
+        for replica, free in (("a", 90.0), ("b", 97.0))
+        for state, count in (("free", free), ("held", 100 - free))
+    ]
+    assert server_load._by_state("\n".join(lines)) == {"free": 187, "held": 13}
+
+
 async def test_connecting_counts():
     """From when it should have been sent, a request waits for its connection too."""
 
