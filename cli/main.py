@@ -9,6 +9,7 @@ from cli.endings import Commands
 from cli.explore import explore
 from cli.generate import generate
 from cli.load import load
+from cli.measure import measure
 from cli.models import models
 from cli.plan import plan
 from cli.serve import serve
@@ -25,6 +26,7 @@ def main() -> None:
 
 main.add_command(sim)
 main.add_command(plan)
+main.add_command(measure)
 main.add_command(explore)
 main.add_command(serve)
 main.add_command(load)

@@ -1,16 +1,19 @@
 """What the options of all commands share: types that refuse clearly, and options that must have an effect."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 import msgspec
 from click.core import ParameterSource
 
+from plans.errors import PlanError
 from sims.errors import SimError
 from sims.fleet.config import Outage
 from sims.lengths import Lengths
+
+_LONGEST_RANGE = 10_000
 
 
 class LengthsType(click.ParamType[Lengths]):
@@ -81,6 +84,33 @@ class SimOption(click.Option):
         super().__init__(*args, **settings)
         self.at = at
         self.unit = unit
+
+
+class Numbers(click.ParamType[list[int]]):
+    """Integers, as in 1,2,4 or 1-16; `check` gives them as they are taken, or raises PlanError for one that is not."""
+
+    name = "N,N,..."
+
+    def __init__(self, check: Callable[[list[int]], list[int]]) -> None:
+        self._check = check
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        """Read and check them; a usage error says what is allowed."""
+        if not isinstance(value, str):
+            return list(value)
+        numbers: list[int] = []
+        try:
+            for part in value.split(","):
+                first, is_range, last = part.partition("-")
+                low, high = int(first), int(last if is_range else first)
+                if not low <= high <= low + _LONGEST_RANGE:
+                    raise ValueError
+                numbers += range(low, high + 1)
+            return self._check(numbers)
+        except PlanError as error:
+            self.fail(str(error), param, ctx)
+        except ValueError:
+            self.fail(f"{value!r} is no list of integers, as in 1,2,4 or 1-16", param, ctx)
 
 
 SHARE = Share()

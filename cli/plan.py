@@ -1,13 +1,12 @@
 """`outrider plan`: what speculation would gain on recorded traffic, and what to configure."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
 
 from cli.endings import Unusable
+from cli.options import Numbers
 from cli.outputs import OutFile, Output
 from cli.plan_text import print_plan
 from cli.progress import Progress
@@ -27,32 +26,6 @@ from spec.config import MAX_MATCH_TOKENS
 _SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 
 
-class _Numbers(click.ParamType[list[int]]):
-    """Integers, as in 1,2,4 or 1-16."""
-
-    name = "N,N,..."
-
-    def __init__(self, check: Callable[[list[int]], list[int]]) -> None:
-        self._check = check
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
-        """Read and check them; a usage error says what is allowed."""
-        if not isinstance(value, str):
-            return list(value)
-        numbers: list[int] = []
-        try:
-            for part in value.split(","):
-                first, is_range, last = part.partition("-")
-                numbers += range(int(first), int(last if is_range else first) + 1)
-            if not numbers:
-                raise ValueError
-            return self._check(numbers)
-        except PlanError as error:
-            self.fail(str(error), param, ctx)
-        except ValueError:
-            self.fail(f"{value!r} is no list of integers, as in 1,2,4 or 1-16", param, ctx)
-
-
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -70,7 +43,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--method", "names", multiple=True, type=click.Choice(list(methods())), help="May be repeated.", show_default="all"
 )
 @click.option(
-    "--sizes", type=_Numbers(check_sizes), default=_SIZES, show_default="1-6,8,10,12,16", help="Drafted tokens a round."
+    "--sizes", type=Numbers(check_sizes), default=_SIZES, show_default="1-6,8,10,12,16", help="Drafted tokens a round."
 )
 @click.option(
     "--max-ngram", type=click.IntRange(1, MAX_MATCH_TOKENS), default=3, show_default=True, help="Of the lookups."
@@ -94,7 +67,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="In place of both: measured, by `outrider measure`, llama-bench, llama-batched-bench or vLLM's benchmark.",
 )
 @click.option(
-    "--batches", type=_Numbers(check_batches), default=BATCHES, show_default="1,2,4,...,256", help="To answer for."
+    "--batches", type=Numbers(check_batches), default=BATCHES, show_default="1,2,4,...,256", help="To answer for."
 )
 @click.option("--batch", type=click.IntRange(1), help="To recommend for.", show_default="the first of --batches")
 @click.option("--explain", is_flag=True, help="Print the cost's formula and every constant.")

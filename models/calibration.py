@@ -9,17 +9,23 @@ ROWS = (1, 2, 3, 5, 9, 17, 33)
 
 
 def measure_pass(
-    model: Model, now: Callable[[], float], *, context: int = 64, repeat: int = 7, rows: Sequence[int] = ROWS
+    model: Model,
+    now: Callable[[], float],
+    *,
+    context: int = 64,
+    repeat: int = 7,
+    rows: Sequence[int] = ROWS,
+    batch: int = 1,
 ) -> list[float]:
-    """Time passes of `rows` rows over a context of `context` tokens; median seconds for each.
+    """Time passes of `rows` rows for each of `batch` sequences with `context` tokens; median seconds for each.
 
     The sizes are timed in turn, so that a machine that drifts drifts for all. Binds the model to memory of its own:
     bind it again before use. `now` is a clock in seconds.
     """
     length = context + max(rows)
-    model.bind(1, length)
-    model.forward([Chunk(ids=[0] * context, start=0, table=[0], num_rows=0)])
-    chunks = [[Chunk(ids=[0] * n, start=context, table=[0], num_rows=n)] for n in rows]
+    model.bind(batch, length)
+    model.forward([Chunk(ids=[0] * context, start=0, table=[i], num_rows=0) for i in range(batch)])
+    chunks = [[Chunk(ids=[0] * n, start=context, table=[i], num_rows=n) for i in range(batch)] for n in rows]
     times: list[list[float]] = [[] for _ in rows]
     for turn in range(repeat + 1):
         for taken, chunk in zip(times, chunks, strict=True):

@@ -42,8 +42,8 @@ class Measured:
     """The cost of passes between and beyond measured points.
 
     Of the points with one batch and context that has most of them, the time goes linearly from one number of rows to
-    the next, and on with the last slope. Other contexts and batches add a time for each token of keys and values to
-    be read, the best one by least squares and never less than 0.
+    the next, and on with the last slope. Other contexts and batches add a time for each cached token of a sequence, and
+    one for each that a row attends to: the best two by least squares, neither less than 0.
     """
 
     def __init__(self, points: Sequence[Point], source: str) -> None:
@@ -70,14 +70,14 @@ class Measured:
             raise PlanError(f"{source}: passes of one number of rows only ({[*curve]}): two or more are needed")
         self._rows = np.array(sorted(curve), np.float64)
         self._seconds = np.maximum.accumulate([curve[rows] for rows in sorted(curve)])
-        self._kv_s = 0.0 if self._kv < 0 else self._per_token_of_kv()
+        self._per_s = np.zeros(2) if self._kv < 0 else self._fit()
 
     def pass_s(self, num_rows: NDArray[np.float64], batch: int, context: float) -> NDArray[np.float64]:
         """Give the seconds of passes of `num_rows` rows in all over `batch` sequences of `context` tokens each."""
         inside = np.interp(num_rows, self._rows, self._seconds)
         slope = (self._seconds[-1] - self._seconds[-2]) / (self._rows[-1] - self._rows[-2])
         beyond = np.maximum(num_rows - self._rows[-1], 0) * slope
-        more = 0.0 if self._kv < 0 else self._kv_s * (batch * context - self._kv)
+        more = 0.0 if self._kv < 0 else self._more(num_rows, batch, context) @ self._per_s
         found: NDArray[np.float64] = np.maximum(inside + beyond + more, 0.25 * inside)
         return found
 
@@ -87,7 +87,8 @@ class Measured:
         keys = (
             "keys and values are not told apart from rows: both grow with the batch"
             if self._kv < 0
-            else f"{self._kv_s * 1e9:.3g} ns for each cached token read, beyond {self._kv:,.0f}"
+            else f"{self._per_s[0] * 1e9:.3g} ns for each cached token beyond {self._kv:,.0f} in all, and "
+            f"{self._per_s[1] * 1e9:.3g} ns for each that a row attends to beyond {self._context:,}"
         )
         return [
             f"measured ({self.source}), {len(self.points)} points",
@@ -96,14 +97,23 @@ class Measured:
             keys,
         ]
 
-    def _per_token_of_kv(self) -> float:
-        x, y = [], []
-        for p in self.points:
-            if self._rows[0] <= p.rows <= self._rows[-1]:
-                x.append(p.batch * p.context - self._kv)
-                y.append(p.seconds - float(np.interp(p.rows, self._rows, self._seconds)))
-        x2 = float(np.dot(x, x))
-        return max(0.0, float(np.dot(x, y)) / x2) if x2 else 0.0
+    def _more(self, num_rows: NDArray[np.float64], batch: int, context: float) -> NDArray[np.float64]:
+        """Count what is more than at the points of the curve: cached tokens, and those that rows attend to."""
+        cached = np.full_like(num_rows, batch * context - self._kv)
+        return np.stack([cached, num_rows * (context - self._context)], axis=-1)
+
+    def _fit(self) -> NDArray[np.float64]:
+        others = [p for p in self.points if self._rows[0] <= p.rows <= self._rows[-1]]
+        x = np.array([self._more(np.array(float(p.rows)), p.batch, p.context) for p in others])
+        y = np.array([p.seconds - float(np.interp(p.rows, self._rows, self._seconds)) for p in others])
+        best, least = np.zeros(2), float(y @ y)
+        for columns in ([0, 1], [0], [1]):
+            found = np.zeros(2)
+            found[columns] = np.linalg.lstsq(x[:, columns], y, rcond=None)[0]
+            left = y - x @ found
+            if found.min() >= 0 and left @ left < least * (1 - 1e-9):
+                best, least = found, float(left @ left)
+        return best
 
 
 def _check(points: Sequence[Point], source: str) -> None:

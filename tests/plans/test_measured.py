@@ -27,10 +27,20 @@ def test_times_go_linearly_between_points_and_on_beyond_them():
     assert cost.pass_s(np.array([1.0, 2, 4, 5, 9]), 1, 64).tolist() == [1.0, 1.5, 2.25, 2.5, 3.5]
 
 
-def test_other_contexts_add_a_time_for_each_cached_token():
-    cost = Measured([Point(1, 1, 100, 1.0), Point(3, 1, 100, 2.0), Point(1, 1, 600, 2.0), Point(3, 1, 1100, 4.0)], "x")
-    assert cost.pass_s(np.array([1.0, 3.0]), 1, 300) == pytest.approx([1.4, 2.4])
-    assert cost.pass_s(np.array([3.0]), 3, 100) == pytest.approx([2.4])
+@pytest.mark.parametrize(("cached_s", "attended_s"), [(0.002, 0.0), (0.0, 0.001), (0.002, 0.001), (0.0, 0.0)])
+def test_other_contexts_and_batches_add_a_time_for_each_cached_and_each_attended_token(cached_s, attended_s):
+    def seconds(rows, batch, context):
+        return 0.5 + rows / 2 + cached_s * (batch * context - 100) + attended_s * rows * (context - 100)
+
+    kinds = [(1, 1, 100), (2, 1, 100), (3, 1, 100), (4, 1, 100), (1, 1, 600), (3, 1, 1100), (4, 2, 100), (4, 4, 300)]
+    cost = Measured([Point(*kind, seconds(*kind)) for kind in kinds], "x")
+    for rows, batch, context in [(1, 1, 300), (3, 3, 100), (4, 2, 2000)]:
+        assert cost.pass_s(np.array([float(rows)]), batch, context) == pytest.approx([seconds(rows, batch, context)])
+
+
+def test_a_cost_never_falls_with_the_context():
+    cost = Measured([Point(1, 1, 100, 1.0), Point(3, 1, 100, 2.0), Point(1, 1, 600, 0.9)], "x")
+    assert cost.pass_s(np.array([1.0]), 1, 600).tolist() == [1.0]
 
 
 def test_a_small_dip_is_noise_and_flattened_a_large_one_is_refused():
