@@ -10,6 +10,7 @@ import pytest
 import actors
 import kvpool.pool
 import models.loading
+import outrider
 import spec
 from hatch_build import parts, rewritten
 from outrider.checkout import PARTS
@@ -46,6 +47,16 @@ def test_the_wheel_has_one_name_and_all_of_it(site):
 
 def test_every_folder_of_the_house_is_shipped():
     assert set(parts()) == set(PARTS) == MAY_IMPORT.keys() - {"outrider"}
+    assert set(outrider._PARTS) == set(parts())
+
+
+def test_the_package_imports_its_parts_when_they_are_asked_for():
+    """The command can then end before all of it is there; every name that is offered is found, and no other."""
+    check = "import sys, outrider; assert 'numpy' not in sys.modules; assert outrider.Engine and 'numpy' in sys.modules"
+    subprocess.run([sys.executable, "-c", check], cwd=ROOT, check=True)
+    assert all(getattr(outrider, name) is not None for name in outrider.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        outrider.nothing  # noqa: B018
 
 
 USE_EVERYTHING = f"""
