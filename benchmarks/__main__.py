@@ -1,9 +1,9 @@
-"""Run every benchmark, or those named: `python -m benchmarks [spec kvpool engine llama real]`."""
+"""Run every benchmark, or those named: `python -m benchmarks [spec kvpool engine llama real plans]`."""
 
 import importlib
 import sys
 
-SUITES = ("spec", "kvpool", "engine", "llama", "real")
+SUITES = ("spec", "kvpool", "engine", "llama", "real", "plans")
 
 
 def main() -> None:

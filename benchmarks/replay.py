@@ -2,7 +2,9 @@
 
 `python -m benchmarks.replay FOLDER`, a folder with `humanevalpack_python.jsonl` and `quixbugs_python.jsonl`
 (HumanEvalFix and QuixBugs as bigcode-project/octopack has them), `bfcl_v4_multiple.jsonl`, `bfcl_v4_parallel.jsonl` and
-their `_answers.jsonl` (the Berkeley Function-Calling Leaderboard).
+their `_answers.jsonl` (the Berkeley Function-Calling Leaderboard). With a second argument it writes them as a log for
+`outrider plan` instead, and with them Vicuna's answers to MT-bench: `mt_bench_question.jsonl` and
+`medusa_vicuna_7b_mt_bench_answers.jsonl`, as FasterDecoding/Medusa has them.
 """
 
 import json
@@ -108,8 +110,36 @@ def replay(records, cfg: SpecConfig, finished: FinishedRequests | None = None) -
     return Replayed(num_rounds, num_tokens, num_drafted, num_accepted)
 
 
+def conversations_of(folder: Path) -> Iterator[tuple[str, str]]:
+    """Give Vicuna's answers to the questions of MT-bench, each with the conversation before it."""
+    read = [
+        [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+        for name in ("mt_bench_question", "medusa_vicuna_7b_mt_bench_answers")
+    ]
+    questions = {row["question_id"]: row["turns"] for row in read[0]}
+    for row in read[1]:
+        said = ""
+        for question, answer in zip(questions[row["question_id"]], row["choices"][0]["turns"], strict=True):
+            said += f"USER: {question} ASSISTANT: "
+            yield said, answer
+            said += f"{answer} "
+
+
+def write_log(folder: Path, path: Path) -> None:
+    """Write all records as one log, as `outrider plan` takes it."""
+    sets = [*records_of(folder), ("MT-bench, Vicuna", list(conversations_of(folder)))]
+    with path.open("w") as file:
+        for category, records in sets:
+            for prompt, completion in records:
+                row = {"category": category, "prompt": prompt, "completion": completion}
+                file.write(json.dumps(row) + "\n")
+
+
 def main() -> None:
-    """Replay and print."""
+    """Replay and print, or write a log."""
+    if len(sys.argv) > 2:
+        write_log(Path(sys.argv[1]), Path(sys.argv[2]))
+        return
     sets = list(records_of(Path(sys.argv[1])))
     print("| |", " | ".join(name for name, _ in sets), "|")
     print("|---" * (len(sets) + 1) + "|")

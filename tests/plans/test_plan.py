@@ -16,6 +16,7 @@ from plans.page import page
 from plans.plan import Asked, Plan, make_plan
 from plans.tokens import Words, encoder
 from server.config import load_config
+from tests.shared import CHECKOUT
 
 KNOWN = methods()
 
@@ -272,3 +273,17 @@ def test_a_cost_excludes_hardware(tmp_path):
     shown = run(copies(tmp_path / "log"), "--cost", cost, "--hardware", "h100")
     assert shown.exit_code == 2
     assert "takes the place" in shown.output
+
+
+def test_every_field_of_the_json_is_documented():
+    documented = (CHECKOUT / "docs" / "planning.md").read_text()
+
+    def fields(kind):
+        for field in msgspec.structs.fields(kind):
+            yield field.name
+            for part in [field.type, *getattr(field.type, "__args__", ())]:
+                if isinstance(part, type) and issubclass(part, msgspec.Struct):
+                    yield from fields(part)
+
+    missing = {name for name in fields(Plan) if f"`{name}`" not in documented}
+    assert not missing
