@@ -10,7 +10,7 @@ from sims import plots
 from sims.page import both, document, legend, section, table
 from sims.plots import Layer
 
-_COLOURS = ("s1", "s2", "s3", "s4", "s5", "s6", "s7")
+_COLOURS = ("s1", "s2", "s3", "s4", "s5", "s6", "s7", "s9", "s10")
 _LIMIT = "s8"
 _ENGINES = {
     "outrider": "Outrider, runtime.toml",
@@ -148,7 +148,7 @@ def _sizes(plan: Plan) -> str:
         + both(drawn)
         + '<div class="pair">'
         + (f"<div><h3>Accepted, by position in the draft: {named}</h3>{columns}</div>" if columns else "")
-        + f'<div class="scroll">{table(head, rows)}</div></div>',
+        + f'</div><div class="scroll">{table(head, rows)}</div>',
     )
 
 
