@@ -30,6 +30,11 @@ class ActorGivenUp(RuntimeError):
     """An actor died too often and is not restarted."""
 
 
+def told(error: BaseException) -> str:
+    """Name an error by its kind and what it says, as failures are told."""
+    return f"{type(error).__name__}: {error}"
+
+
 class Actor:
     """A mailbox with a name. A subclass says in `run` what it does with its messages."""
 

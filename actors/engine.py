@@ -7,7 +7,7 @@ from typing import Self
 import anyio
 import msgspec
 
-from actors.actor import Actor, Tap
+from actors.actor import Actor, Tap, told
 from actors.blocks import BlockManager
 from actors.mailbox import Envelope
 from actors.messages import Cancel, Message, Stop, Submit
@@ -136,7 +136,7 @@ class Engine:
         if task.cancelled():
             self._note_failure(f"{task.get_name()}: its task was cancelled")
         elif error is not None:
-            self._note_failure(f"{task.get_name()}: {type(error).__name__}: {error}")
+            self._note_failure(f"{task.get_name()}: {told(error)}")
         if self.failure is not None:
             self._scheduler.end_all("cancelled" if task.cancelled() else "error", self.failure)
             self._blocks.restart()

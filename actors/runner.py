@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 import anyio
 import anyio.to_thread
 
-from actors.actor import Actor, Tap
+from actors.actor import Actor, Tap, told
 from actors.messages import (
     DraftAsk,
     Feed,
@@ -104,7 +104,7 @@ class ModelRunner(Actor):
             except Exception as error:
                 if any(ask.is_needed for ask in message.asks):
                     raise
-                return f"{type(error).__name__}: {error}"
+                return told(error)
 
         num_layers = max(min(order.max_depth, order.shape.max_depth) for order in orders)
         drafts = await self._carry_out(work, sum(len(order.ids) for order in orders), num_layers)
@@ -149,7 +149,7 @@ def _feed_beside(proposer: Proposer | None, chunks: list[Chunk]) -> str | None:
     try:
         proposer.feed(chunks)
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
+        return told(error)
     return None
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from actors.actor import Actor, ActorCrashed, ActorGivenUp
+from actors.actor import Actor, ActorCrashed, ActorGivenUp, told
 
 
 class Supervisor:
@@ -35,7 +35,7 @@ class Supervisor:
             except BaseException as error:
                 if _was_sent(error, task):
                     raise
-                reason = f"{actor.name}: {_told(error)}"
+                reason = f"{actor.name}: {told(error)}"
                 is_excess = self._is_too_often(error)
                 is_over = isinstance(error, ActorGivenUp) or (is_excess and not self._may_excuse(actor))
             else:
@@ -48,7 +48,7 @@ class Supervisor:
                 except (KeyboardInterrupt, SystemExit):
                     raise
                 except BaseException as error:
-                    reason += f"; then, restarting: {_told(error)}"
+                    reason += f"; then, restarting: {told(error)}"
                     is_over = True
             if is_over:
                 give_up(reason)
@@ -87,7 +87,3 @@ def _was_sent(error: BaseException, task: "asyncio.Task[None]") -> bool:
                 return True
         case _:
             return False
-
-
-def _told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
