@@ -4,6 +4,8 @@ import logging
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
+from typing import Self
 
 import numpy as np
 
@@ -11,8 +13,8 @@ from models.kernels.packing import BLOCK_INPUTS, LANES, TILE_OUTPUTS, pack_all
 from models.kernels.passes import NUM_STAGES, Packed, Private, Shared, Sizes, run_pass
 from models.kernels.product import MAX_ROWS
 from models.kernels.stages import CLAIM_STRIDE
-from models.paged_kv import PagedKv, flatten
-from models.protocol import Chunk, SlotMove
+from models.paged_kv import PagedKv, checked_taps, flatten
+from models.protocol import Chunk, Ints, SlotMove
 from models.weights import F32, LlamaConfig, LlamaWeights
 
 _log = logging.getLogger(__name__)
@@ -45,6 +47,7 @@ class FastLlama:
         )
         _log.info("packing weights")
         self._packed = _pack(config, weights)
+        self._taps: tuple[int, ...] = ()
         self._kv: PagedKv | None = None
         self._rooms: tuple[Shared, Private] | None = None
         self._warm_up()
@@ -62,9 +65,27 @@ class FastLlama:
     def bind(self, num_blocks: int, block_tokens: int) -> None:
         """Take fresh KV memory, and room and threads for passes: one that was given up may still run in the old."""
         config, sizes = self.config, self._sizes
-        self._kv = PagedKv(config.num_layers, num_blocks, block_tokens, config.num_kv_heads, sizes.padded_head)
+        self._kv = PagedKv(
+            config.num_layers,
+            num_blocks,
+            block_tokens,
+            config.num_kv_heads,
+            sizes.padded_head,
+            taps=self._taps,
+            dim=config.dim,
+        )
         self._rooms = None
         self._workers = ThreadPoolExecutor(max(1, self.num_threads - 1), thread_name_prefix="outrider-kernel")
+
+    def with_taps(self, taps: Sequence[int]) -> Self:
+        """Give a copy that keeps the hidden states after so many layers from its next `bind` on."""
+        tapped = copy(self)
+        tapped._taps = checked_taps(taps, self.config.num_layers)
+        return tapped
+
+    def features(self, blocks: Ints, slots: Ints) -> F32:
+        """Read what is kept of slots in blocks, both `[n]`: float32 `[n, taps, dim]`."""
+        return self._bound().features.memory[blocks, slots]
 
     def move_slots(self, moves: Sequence[SlotMove]) -> None:
         """Move KV within sequences. A key keeps the rotation of the position it was fed at."""
@@ -85,7 +106,8 @@ class FastLlama:
 
         def run(thread: int) -> None:
             run_pass(
-                thread, self.num_threads, self._sizes, self._packed, fed, kv.keys, kv.values, shared, private, logits
+                thread, self.num_threads, self._sizes, self._packed, fed, kv.keys, kv.values, kv.features,
+                shared, private, logits,
             )  # fmt: skip
 
         helpers = [self._workers.submit(run, thread) for thread in range(1, self.num_threads)]

@@ -1,13 +1,15 @@
 """A llama in numpy: one pass feeds many sequences, and a position's logits are the same bits in any company."""
 
 from collections.abc import Sequence
+from copy import copy
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from models.linear import RowLinear
-from models.paged_kv import PagedKv, Pass, flatten
-from models.protocol import Chunk, SlotMove
+from models.paged_kv import PagedKv, Pass, checked_taps, flatten
+from models.protocol import Chunk, Ints, SlotMove
 from models.weights import F32, LayerWeights, LlamaConfig, LlamaWeights
 
 _KEY_TILE = 32  # keys one attention product sees; small enough for BLAS to stay on one thread
@@ -27,6 +29,7 @@ class Llama:
         self._norm = weights.norm
         self._output = RowLinear((weights.output or weights.embedding).dense())
         self._cosines, self._sines = config.rope_table()
+        self._taps: tuple[int, ...] = ()
         self._kv: PagedKv | None = None
 
     @property
@@ -42,7 +45,25 @@ class Llama:
     def bind(self, num_blocks: int, block_tokens: int) -> None:
         """Take fresh KV memory."""
         config = self.config
-        self._kv = PagedKv(config.num_layers, num_blocks, block_tokens, config.num_kv_heads, config.head_dim)
+        self._kv = PagedKv(
+            config.num_layers,
+            num_blocks,
+            block_tokens,
+            config.num_kv_heads,
+            config.head_dim,
+            taps=self._taps,
+            dim=config.dim,
+        )
+
+    def with_taps(self, taps: Sequence[int]) -> Self:
+        """Give a copy that keeps the hidden states after so many layers from its next `bind` on."""
+        tapped = copy(self)
+        tapped._taps = checked_taps(taps, self.config.num_layers)
+        return tapped
+
+    def features(self, blocks: Ints, slots: Ints) -> F32:
+        """Read what is kept of slots in blocks, both `[n]`: float32 `[n, taps, dim]`."""
+        return self._bound().features.memory[blocks, slots]
 
     def move_slots(self, moves: Sequence[SlotMove]) -> None:
         """Move KV within sequences. A key keeps the rotation of the position it was fed at."""
@@ -59,8 +80,10 @@ class Llama:
         x = self._embedding.rows(fed.ids)
         #   exp(-gate) of infinity is a gate of zero; a row that is not finite is its own sequence's matter
         with np.errstate(over="ignore", invalid="ignore"):
+            kv.keep(0, x, fed)
             for index, layer in enumerate(self._layers):
                 x = layer(x, fed, rotation, kv.keys[index], kv.values[index])
+                kv.keep(index + 1, x, fed)
             return self._output(rms_norm(x[fed.wanted], self._norm, self.config.norm_eps))
 
     def _bound(self) -> PagedKv:

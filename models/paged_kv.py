@@ -9,16 +9,43 @@ from numpy.typing import NDArray
 from models.branches import Branches, find_branches
 from models.protocol import Chunk, SlotMove, places
 
+F32 = NDArray[np.float32]
+
+
+class Features(NamedTuple):
+    """Hidden states beside the keys: of the slots of a pass, after some of the layers."""
+
+    memory: F32
+    """`[num_blocks, block_tokens, taps, dim]`"""
+    tap_after: NDArray[np.int64]
+    """`[layers + 1]`: the tap that keeps what so many layers made of a row, -1 for none."""
+
 
 class PagedKv:
-    """Keys and values, float32 `[layers, num_blocks, block_tokens, kv_heads, head_dim]`, zero at first."""
+    """Keys and values, float32 `[layers, num_blocks, block_tokens, kv_heads, head_dim]`, zero at first.
 
-    def __init__(self, num_layers: int, num_blocks: int, block_tokens: int, kv_heads: int, head_dim: int) -> None:
+    Beside them hidden states of `dim` after each number of layers in `taps`.
+    """
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_blocks: int,
+        block_tokens: int,
+        kv_heads: int,
+        head_dim: int,
+        *,
+        taps: Sequence[int] = (),
+        dim: int = 0,
+    ) -> None:
         if num_blocks < 1 or block_tokens < 1:
             raise ValueError(f"num_blocks {num_blocks} and block_tokens {block_tokens}: each must be at least 1")
         shape = (num_layers, num_blocks, block_tokens, kv_heads, head_dim)
         self.keys = np.zeros(shape, np.float32)
         self.values = np.zeros(shape, np.float32)
+        tap_after = np.full(num_layers + 1, -1)
+        tap_after[list(taps)] = np.arange(len(taps))
+        self.features = Features(np.zeros((num_blocks, block_tokens, len(taps), dim), np.float32), tap_after)
         self.num_blocks = num_blocks
         self.block_tokens = block_tokens
 
@@ -27,6 +54,23 @@ class PagedKv:
         source, destination = places(moves, self.block_tokens)
         for memory in (self.keys, self.values):
             memory[:, *destination] = memory[:, *source]
+        self.features.memory[destination] = self.features.memory[source]
+
+    def keep(self, num_layers: int, x: F32, fed: "Pass") -> None:
+        """Keep what so many layers have made of the rows, `x` `[rows, dim]`, where there is a tap for it."""
+        tap = self.features.tap_after[num_layers]
+        if tap >= 0:
+            self.features.memory[fed.blocks, fed.slots, tap] = x
+
+
+def checked_taps(taps: Sequence[int], num_layers: int) -> tuple[int, ...]:
+    """Give the taps of a model of so many layers. Raises ValueError for one it does not have, or has twice."""
+    for tap in taps:
+        if not 0 <= tap <= num_layers:
+            raise ValueError(f"tap {tap}: must be in [0, {num_layers}], a number of layers")
+    if len(set(taps)) < len(taps):
+        raise ValueError(f"taps {list(taps)}: each may be there once")
+    return tuple(taps)
 
 
 class Pass(NamedTuple):

@@ -1,7 +1,7 @@
 """What the engine asks of a model: one pass over many sequences, against paged KV memory it keeps itself."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -73,6 +73,20 @@ class Model(Protocol):
 
     def move_slots(self, moves: Sequence[SlotMove]) -> None:
         """Move KV within sequences before the next pass. All sources are read before any destination is written."""
+
+
+@runtime_checkable
+class TappedModel(Model, Protocol):
+    """A model whose hidden states can be kept beside its KV, for heads that draft from them.
+
+    A tap is a number of layers: 0 keeps the embedding of a token, the last what the final norm is given.
+    """
+
+    def with_taps(self, taps: Sequence[int]) -> Self:
+        """Give a copy that keeps these from its next `bind` on. Raises ValueError for a tap that it does not have."""
+
+    def features(self, blocks: Ints, slots: Ints) -> NDArray[np.float32]:
+        """Read what is kept of slots in blocks, both `[n]`: float32 `[n, taps, dim]`."""
 
 
 class Emission(Protocol):

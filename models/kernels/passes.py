@@ -123,6 +123,15 @@ def _turn_row(packed: Any, sizes: Any, layer: int, fed: Any, row: int, shared: A
             values[block, slot, head, i] = qkv[at + head * sizes.head_dim + i]
 
 
+def _keep(features: Any, num_layers: int, fed: Any, row: int, x: Any) -> None:
+    """Keep what so many layers have made of a row, where there is a tap for it."""
+    tap = features.tap_after[num_layers]
+    if tap >= 0:
+        kept = features.memory[fed.blocks[row], fed.slots[row], tap]
+        for i in range(len(kept)):
+            kept[i] = x[i]
+
+
 def _run_from(fed: Any, row: int, position: int, block_tokens: int) -> tuple[int, int]:
     """Give the slot where a row finds `position` of its sequence, and how many positions lie together from there on."""
     base = fed.bases[row]
@@ -166,7 +175,7 @@ def _attend(
 
 
 _compiled = numba.njit(nogil=True, error_model="numpy")
-multiply, turn_row = _compiled(_multiply), _compiled(_turn_row)
+multiply, turn_row, keep = _compiled(_multiply), _compiled(_turn_row), _compiled(_keep)
 run_from, attend = _compiled(_run_from), _compiled(_attend)
 
 
@@ -174,8 +183,8 @@ def _compile(sources: int) -> Any:
     """Compile `run_pass`, or take it from the disk; `sources` in it keeps an older version's code from being taken."""
 
     def run_pass(
-        thread: int, threads: int, sizes: Any, packed: Any, fed: Any, keys: Any, values: Any, shared: Any,
-        private: Any, logits: Any,
+        thread: int, threads: int, sizes: Any, packed: Any, fed: Any, keys: Any, values: Any, features: Any,
+        shared: Any, private: Any, logits: Any,
     ) -> int:  # fmt: skip
         panel, sums, line = private.panel[thread], private.sums[thread], private.line[thread]
         ups, scores, heads = private.ups[thread], private.scores[thread], private.heads[thread]
@@ -199,6 +208,7 @@ def _compile(sources: int) -> Any:
 
             for row in items(claims, stage + 1, rows, threads):
                 turn_row(packed, sizes, layer, fed, row, shared, keys[layer], values[layer])
+                keep(features, layer, fed, row, shared.x[row])  # which no thread adds to before this stage is done
 
             for item in items(claims, stage + 2, rows * sizes.num_kv_heads, threads):
                 row, kv_head = item // sizes.num_kv_heads, item % sizes.num_kv_heads
@@ -222,6 +232,9 @@ def _compile(sources: int) -> Any:
             for tile in items(claims, stage + 5, matrices[down, 2], threads):
                 multiply(memory, matrices[down], tile, rows, panel, sums, shared.x, 0, 1)
 
+        if thread == 0:
+            for row in range(rows):
+                keep(features, sizes.num_layers, fed, row, shared.x[row])
         wanted, output = len(fed.wanted), len(matrices) - 1
         fill_panel_normed(shared.x, fed.wanted, sizes.dim, sizes.norm_eps, packed.norms[-1], line, panel, sums)
         num_tiles = matrices[output, 2] if wanted > 0 else 0

@@ -120,12 +120,12 @@ def test_copies_of_a_model_share_no_room(monkeypatch):
     """A pass that was given up may be anywhere: here one of its threads does not come back before the next is over."""
     run_pass, rooms, held_up, gate = fast_llama.run_pass, [], [], threading.Event()
 
-    def slow(thread, num_threads, sizes, packed, fed, keys, values, shared, private, logits):
+    def slow(thread, num_threads, sizes, packed, fed, keys, values, features, shared, private, logits):
         rooms.append((keys, shared.x, private.panel))
         if thread == 1 and not held_up:
             held_up.append(thread)
             gate.wait(20)
-        run_pass(thread, num_threads, sizes, packed, fed, keys, values, shared, private, logits)
+        run_pass(thread, num_threads, sizes, packed, fed, keys, values, features, shared, private, logits)
 
     model = FastLlama(*tiny_llama(3), num_threads=2)
     chunk = Chunk(ids=[1, 2, 3], start=0, table=[0], num_rows=3)
@@ -136,7 +136,7 @@ def test_copies_of_a_model_share_no_room(monkeypatch):
     monkeypatch.setattr(fast_llama, "run_pass", slow)
     with ThreadPoolExecutor(2) as pool:
         given_up = pool.submit(late.forward, [chunk])
-        while not held_up:
+        while not held_up and not given_up.done():
             time.sleep(0.001)
         following.bind(1, 4)
         try:
