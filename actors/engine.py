@@ -60,9 +60,13 @@ class Engine:
     ) -> None:
         self._has_proposer = proposer is not None
         self._check_proposer(config.speculative)
-        self.config = config = _with_paying_nodes(config, proposer, pass_cost)
+        self.config = config = _with_paying_nodes(config, proposer, model, pass_cost)
         self.failure: str | None = None
         self._max_model_len = min(config.max_model_len, model.max_model_len)
+        if proposer is not None and proposer.max_model_len < self._max_model_len:
+            raise RequestError(
+                f"max_model_len is {self._max_model_len}: at most {proposer.max_model_len}, as far as the proposer goes"
+            )
         self._vocab_size = model.vocab_size
         self._streams = OpenStreams()
         self._next_seq = 0
@@ -241,13 +245,15 @@ class Engine:
             self._scheduler.mailbox.post_work(envelope)
 
 
-def _with_paying_nodes(config: EngineConfig, proposer: Proposer | None, cost: PassCost | None) -> EngineConfig:
+def _with_paying_nodes(
+    config: EngineConfig, proposer: Proposer | None, model: Model, cost: PassCost | None
+) -> EngineConfig:
     """Give a tree whose nodes are "auto" as many as pay."""
     if not config.speculative.is_auto or proposer is None:
         return config
     if cost is None:
         raise RequestError("speculative.shape.nodes is 'auto': a number where what a pass costs is not known")
-    speculative = with_paying_nodes(config.speculative, proposer, cost.of(MAX_NODES + 1), cost.layer_s)
+    speculative = with_paying_nodes(config.speculative, proposer, model, cost.of(MAX_NODES + 1), cost.layer_s)
     return msgspec.structs.replace(config, speculative=speculative)
 
 

@@ -106,8 +106,9 @@ class ForgetAll(Message, frozen=True):
 class DraftAsk(msgspec.Struct, frozen=True, gc=False):
     """One sequence that wants its draft from a model: what the proposer has not been fed, and how the tree may grow.
 
-    `ids` go to the positions from `start` up to the end of the context; children are drawn from the generator that its
-    two numbers give. Where the text depends on the draft, it is needed, whatever becomes of the proposer.
+    `ids` go to the positions from `start` up to the end of the context, one at least. The law of a draft is made with
+    `params` and, where they look back, `prompt` and `output`; children are drawn from the generator that its two
+    numbers give. Where the text depends on the draft, it is needed, whatever becomes of the proposer.
     """
 
     seq: int
@@ -117,6 +118,9 @@ class DraftAsk(msgspec.Struct, frozen=True, gc=False):
     shape: Shape
     children: Children
     max_depth: int
+    params: SamplingParams
+    prompt: Sequence[int]
+    output: Sequence[int]
     is_needed: bool
     rng_state: int
     rng_inc: int

@@ -76,7 +76,7 @@ class ModelRunner(Actor):
         self._model, self._proposer = copy.copy(self._model), copy.copy(self._proposer)
         self._model.bind(self._config.num_blocks, self._config.block_tokens)
         if self._proposer is not None:
-            self._proposer.bind(self._config.num_blocks, self._config.block_tokens)
+            self._proposer.bind(self._config.num_blocks, self._config.block_tokens, self._model)
 
     async def handle(self, message: Message) -> Message:
         """Draft for a step, or carry it out."""
@@ -155,7 +155,18 @@ def _feed_beside(proposer: Proposer | None, chunks: list[Chunk]) -> str | None:
 
 def _order(ask: DraftAsk) -> DraftOrder:
     rng = Pcg32.at(ask.rng_state, ask.rng_inc)
-    return DraftOrder(ask.ids, ask.start, ask.table, ask.shape, ask.children, ask.max_depth, rng)
+    return DraftOrder(
+        ask.ids,
+        ask.start,
+        ask.table,
+        ask.shape,
+        ask.children,
+        ask.max_depth,
+        rng,
+        ask.params,
+        ask.prompt,
+        ask.output,
+    )
 
 
 def _tree(ask: DraftAsk, order: DraftOrder, drafted: Drafted) -> ProposedTree:

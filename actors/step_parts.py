@@ -8,14 +8,17 @@ from scheduler import Planned, Proposal
 def draft_ask(planned: Planned, table: list[int]) -> DraftAsk:
     """Ask for the draft that is due, to be grown after the end of the context."""
     sequence, rng = planned.sequence, planned.sequence.draft_rng
+    start = min(sequence.covered, len(sequence.context) - 1)
     return DraftAsk(
         sequence.seq,
-        sequence.context[sequence.covered :],
-        sequence.covered,
+        sequence.context[start:],
+        start,
         table,
-        sequence.speculative.tree_shape,
+        sequence.speculative.model_shape,
         sequence.speculative.children,
         sequence.most_layers,
+        sequence.draft_params,
+        *sequence.looked_back_at,
         not sequence.may_drop_draft,
         rng.state,
         rng.inc,
@@ -34,13 +37,14 @@ def feed(planned: Planned, table: list[int], block_tokens: int) -> Feed:
     sequence, draft = planned.sequence, planned.draft
     spec = None
     if planned.is_round:
+        prompt, output = sequence.looked_back_at
         spec = RoundSpec(
             draft=draft.tokens,
             parents=draft.parents,
             children=sequence.speculative.children if draft.tokens else "top",
             params=sequence.params,
-            prompt=sequence.request.prompt if sequence.looks_back else (),
-            output=sequence.context[sequence.prompt_len :] if sequence.looks_back else (),
+            prompt=prompt,
+            output=output,
             rng_state=sequence.rng.state,
             rng_inc=sequence.rng.inc,
             verify=sequence.speculative.rule if draft.tokens else "match",  # with no draft, one draw by any rule

@@ -55,7 +55,7 @@ def drafts(command: Command) -> Command:
         _option(
             "--draft",
             at=_AT + "draft",
-            type=click.Choice([draft.value for draft in Draft]),
+            type=click.Choice([draft.value for draft in Draft if not draft.has_file]),
             default="prompt_lookup",
             help="Where drafts come from; fake is a model that agrees with the fake target, see --agreement.",
         ),

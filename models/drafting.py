@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from models.protocol import Ask, Chunk, Proposer
-from spec import Children, Drafted, Pcg32, Shape, grow
+from spec import Children, Drafted, Pcg32, SamplingParams, Shape, grow
 
 
 class DraftOrder(NamedTuple):
@@ -12,6 +12,8 @@ class DraftOrder(NamedTuple):
 
     0 ............ start ............ start + len(ids)
     |-- fed before --|---- ids ----|  the context's end, after which the tree grows
+
+    There is one id at least; the last may have been fed before.
     """
 
     ids: Sequence[int]
@@ -22,20 +24,32 @@ class DraftOrder(NamedTuple):
     children: Children
     max_depth: int
     rng: Pcg32
+    params: SamplingParams = SamplingParams()
+    prompt: Sequence[int] = ()
+    output: Sequence[int] = ()
+    """As in `Ask`."""
 
 
 def draft(proposer: Proposer, orders: Sequence[DraftOrder], block_tokens: int) -> list[Drafted]:
     """Feed every context to its end and grow a tree after it; what the proposer raises is raised."""
     lengths = [order.start + len(order.ids) for order in orders]
     tables = [order.table[: -(-n // block_tokens)] for order, n in zip(orders, lengths, strict=True)]
-    proposer.feed(
-        [Chunk(order.ids, order.start, table, 0) for order, table in zip(orders, tables, strict=True) if order.ids]
-    )
+    proposer.feed([Chunk(order.ids, order.start, table, 1) for order, table in zip(orders, tables, strict=True)])
     growths = [grow(order.shape, order.children, order.max_depth, order.rng) for order in orders]
     while True:
         asks = [
-            Ask(place, tables[place], lengths[place], growth.tokens, growth.parents, growth.frontier)
-            for place, growth in enumerate(growths)
+            Ask(
+                place,
+                tables[place],
+                lengths[place],
+                growth.tokens,
+                growth.parents,
+                growth.frontier,
+                order.params,
+                order.prompt,
+                order.output,
+            )
+            for place, (growth, order) in enumerate(zip(growths, orders, strict=True))
             if growth.frontier
         ]
         if not asks:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from models.checked_kv import CheckedMemory, KvMismatch, chained
 from models.fake import FakeModel
-from models.protocol import Ask, Chunk
+from models.protocol import Ask, Chunk, Model
 from spec import Pcg32, SamplingParams
 
 F64 = NDArray[np.float64]
@@ -59,12 +59,23 @@ class FakeProposer:
         return self._target.vocab_size
 
     @property
+    def max_model_len(self) -> int:
+        """The target's."""
+        return self._target.max_model_len
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """None: it looks at tokens only."""
+        return ()
+
+    @property
     def order(self) -> int:
         """Tokens at the end of a context that its law depends on."""
         return max(self._target.order, self._other.order)
 
-    def bind(self, num_blocks: int, block_tokens: int) -> None:
-        """Take fresh memory."""
+    def bind(self, num_blocks: int, block_tokens: int, target: Model | None = None) -> None:
+        """Take fresh memory. Its laws depend on tokens alone, and a target bound beside it is not looked at."""
+        del target
         self._memory = CheckedMemory(num_blocks, block_tokens)
         self._nodes = {}
 

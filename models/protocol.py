@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from spec import Round, SpecError
+from spec import Round, SamplingParams, SpecError
 
 Ints = NDArray[np.intp]
 
@@ -131,24 +131,51 @@ class Ask(NamedTuple):
     tokens: Sequence[int]
     parents: Sequence[int]
     frontier: Sequence[int]
+    params: SamplingParams = SamplingParams()
+    """Those of the draft: the request's, at the temperature of drafts."""
+    prompt: Sequence[int] = ()
+    output: Sequence[int] = ()
+    """What the context is made of, where the parameters look back at it; else both are empty."""
+
+    def output_at(self, node: int) -> list[int]:
+        """Give the output and the tokens on the path to a node."""
+        path = []
+        while node >= 0:
+            path.append(self.tokens[node])
+            node = self.parents[node]
+        return [*self.output, *reversed(path)]
 
 
 class Proposer(Protocol):
     """A model that proposes, called in the runner's thread for all sequences of a step.
 
-    It keeps state beside the target's KV, in memory of its own under the same block tables: a slot's state is of the
-    token and position that the target's slot is of. The state of drafted nodes lies in scratch, never in blocks.
+    It keeps state beside the target's KV, in memory of its own under the same block tables: a slot's state depends on
+    the token of that slot and on what comes before it, and on nothing else, for blocks are shared by what they hold.
+    The state of drafted nodes is nobody's after the round: it lies in scratch, or in slots past the context.
     """
 
     @property
     def vocab_size(self) -> int:
         """The target's."""
 
-    def bind(self, num_blocks: int, block_tokens: int) -> None:
-        """Take fresh memory; whatever was fed before is gone."""
+    @property
+    def max_model_len(self) -> int:
+        """Positions that a context, and a draft after it, can have."""
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """The hidden states of the target that are read, as in `TappedModel`; none where it only looks at tokens."""
+
+    def bind(self, num_blocks: int, block_tokens: int, target: Model) -> None:
+        """Take fresh memory; whatever was fed before is gone. `target` is bound to the blocks that this is beside."""
 
     def feed(self, chunks: Sequence[Chunk]) -> None:
-        """Write the state of tokens that are kept, each chunk a chain, and forget all drafted nodes."""
+        """Write the state of tokens that are kept, each chunk a chain, and forget all drafted nodes.
+
+        The target holds every token before the last of each chunk, but for a lone proposer that has no taps. A chunk
+        with a row is the end of a context after which a tree is to grow: the first such chunk is that of place 0, and
+        so on.
+        """
 
     def laws(self, asks: Sequence[Ask]) -> NDArray[np.float64]:
         """Give the law of the next token after each node asked for, ask after ask, float64 `[nodes, vocab_size]`."""

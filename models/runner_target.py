@@ -19,11 +19,12 @@ class RunnerTarget:
     """
 
     def __init__(self, model: Model, num_blocks: int, block_tokens: int) -> None:
-        num_bound = num_blocks + -(-MAX_NODES // block_tokens)
-        self._model = copy.copy(model)
-        self._model.bind(num_bound, block_tokens)
-        self._block_tokens = block_tokens
-        self._free = list(range(num_bound))
+        self.num_bound = num_blocks + -(-MAX_NODES // block_tokens)
+        """Blocks of its model's memory."""
+        self.block_tokens = block_tokens
+        self.model = copy.copy(model)
+        self.model.bind(self.num_bound, block_tokens)
+        self._free = list(range(self.num_bound))
         self._table: list[int] = []
         self._cached = 0
         self.max_model_len = min(model.max_model_len, num_blocks * block_tokens)
@@ -32,31 +33,36 @@ class RunnerTarget:
         """Slots in the cache: positions, but for a tree that has just been fed."""
         return self._cached
 
+    def reserve(self, num_slots: int) -> list[int]:
+        """Give the blocks of the first so many slots, as they will be when these are fed."""
+        needed = -(-num_slots // self.block_tokens)
+        while len(self._table) < needed:
+            self._table.append(self._free.pop(0))
+        return self._table[:needed]
+
     def extend(self, ids: Sequence[int], parents: Sequence[int] | None = None) -> NDArray[np.float32]:
         """Feed ids in one pass; a row per id, float32 `[len(ids), vocab_size]`. `parents` as in `Chunk`.
 
         Raises ValueError, with nothing cached, for no ids, an id out of the vocabulary or too many positions.
         """
         end = self._cached + len(ids)
-        needed = -(-end // self._block_tokens)
+        needed = -(-end // self.block_tokens)
         if end > self.max_model_len and (parents is None or needed > len(self._table) + len(self._free)):
             raise ValueError(f"{end} positions: the cache holds max_model_len {self.max_model_len}")
-        table = self._table + self._free[: needed - len(self._table)]
-        chunk = Chunk(ids=ids, start=self._cached, table=table, num_rows=len(ids), parents=parents)
-        rows = check_rows(self._model.forward([chunk]), len(ids), self._model.vocab_size)
-        del self._free[: needed - len(self._table)]
-        self._table, self._cached = table, end
+        chunk = Chunk(ids=ids, start=self._cached, table=self.reserve(end), num_rows=len(ids), parents=parents)
+        rows = check_rows(self.model.forward([chunk]), len(ids), self.model.vocab_size)
+        self._cached = end
         return rows
 
     def move_slots(self, moves: Sequence[tuple[int, int]]) -> None:
         """Move KV from slot to slot, as `spec.compaction` has it."""
-        self._model.move_slots([SlotMove(self._table, source, destination) for source, destination in moves])
+        self.model.move_slots([SlotMove(self._table, source, destination) for source, destination in moves])
 
     def truncate(self, length: int) -> None:
         """Forget all but the first `length` positions. ValueError outside `[0, cached()]`."""
         if not 0 <= length <= self._cached:
             raise ValueError(f"length {length}: must be in [0, {self._cached}], what is cached")
-        keep = -(-length // self._block_tokens)
+        keep = -(-length // self.block_tokens)
         self._free.extend(self._table[keep:])
         del self._table[keep:]
         self._cached = length

@@ -32,6 +32,7 @@ class Sequence:
         "cached",
         "context",
         "covered",
+        "draft_params",
         "draft_rng",
         "drafter",
         "has_proposer",
@@ -78,6 +79,7 @@ class Sequence:
         #   most sampling looks at no token that came before, and then none need be carried to the verifier
         self.looks_back = self.params.has_penalties or self.params.min_tokens > 0
         self.speculative = speculative.for_request(self.params, request.verify)
+        self.draft_params = self.speculative.draft_params(self.params)
         self.most_drafted = 0 if self.speculative.draft is Draft.NONE else self.speculative.k
         self.may_drop_draft = self.speculative.rule == "match"  # the text depends on no draft
         self.num_slots = most_slots(request, self.speculative, max_model_len)
@@ -87,7 +89,7 @@ class Sequence:
         self.covered = 0
         #   a text that depends on drafts may not depend on what others have said
         others = finished if self.may_drop_draft else None
-        is_text = speculative.draft.is_text
+        is_text = speculative.draft.is_text or speculative.draft.looks_up
         self.drafter = Drafter(self.speculative, (), others, request.cache_salt) if is_text else None
         self.proposal: Proposal | None = None
         self.acceptance: Acceptance | None = None
@@ -118,6 +120,11 @@ class Sequence:
     def num_least(self) -> int:
         """Tokens that the next round cannot do without, when all but one of the context are cached."""
         return 1 if self.may_drop_draft else 1 + self.propose().num_nodes
+
+    @property
+    def looked_back_at(self) -> tuple[SequenceOf[int], SequenceOf[int]]:
+        """The prompt and the output, where sampling looks at them."""
+        return (self.request.prompt, self.context[self.prompt_len :]) if self.looks_back else ((), ())
 
     @property
     def waits_for_draft(self) -> bool:
@@ -161,16 +168,18 @@ class Sequence:
     def _propose(self, most_layers: int) -> Proposal:
         if most_layers <= 0:
             return NO_PROPOSAL
-        if self.has_proposer:
-            return Proposal.due(max_nodes(self.speculative.tree_shape, most_layers))
         if self.drafter is None:
-            return NO_PROPOSAL
+            return self._due(most_layers) if self.has_proposer else NO_PROPOSAL
         if self.state is not State.DECODE and len(self.drafter) < len(self.context):
             self.drafter.append(self.context[len(self.drafter) :])
         if self.speculative.draft is not Draft.SUFFIX:
-            return Proposal.chain(self.drafter.propose(min(self.speculative.k, most_layers)))
+            chain = Proposal.chain(self.drafter.propose(min(self.speculative.k, most_layers)))
+            return self._due(most_layers) if self.has_proposer and not chain.tokens else chain
         drafted = self.drafter.draft(self.speculative.k, most_layers)
         return Proposal.tree(drafted.tree, drafted.values)
+
+    def _due(self, most_layers: int) -> Proposal:
+        return Proposal.due(max_nodes(self.speculative.model_shape, most_layers))
 
     def chances(self, of_all: Acceptance) -> list[float]:
         """Estimate, for each node of the proposed draft, the chance that this round emits it."""

@@ -31,6 +31,12 @@ class Draft(enum.StrEnum):
     PROMPT_LOOKUP = "prompt_lookup"
     SUFFIX = "suffix"
     FAKE = "fake"
+    MODEL = "model"
+    LINEAR = "linear"
+    MEDUSA = "medusa"
+    EAGLE = "eagle"
+    EAGLE3 = "eagle3"
+    HYBRID = "hybrid"
 
     @property
     def is_text(self) -> bool:
@@ -40,19 +46,31 @@ class Draft(enum.StrEnum):
     @property
     def needs_proposer(self) -> bool:
         """A model gives the law of the next token after every node."""
-        return self is Draft.FAKE
+        return self is Draft.FAKE or self.has_file
+
+    @property
+    def has_file(self) -> bool:
+        """The model that drafts, or the heads of the target that do, come from a file."""
+        return self in (Draft.MODEL, Draft.LINEAR, Draft.MEDUSA, Draft.EAGLE, Draft.EAGLE3, Draft.HYBRID)
+
+    @property
+    def looks_up(self) -> bool:
+        """Drafts are copied from what followed the end of the text where it stood before."""
+        return self in (Draft.PROMPT_LOOKUP, Draft.HYBRID)
 
 
 READ_BY: dict[str, tuple[Draft, ...]] = {
-    "max_ngram": (Draft.NGRAM, Draft.PROMPT_LOOKUP),
-    "min_ngram": (Draft.NGRAM, Draft.PROMPT_LOOKUP),
-    "occurrence": (Draft.PROMPT_LOOKUP,),
+    "max_ngram": (Draft.NGRAM, Draft.PROMPT_LOOKUP, Draft.HYBRID),
+    "min_ngram": (Draft.NGRAM, Draft.PROMPT_LOOKUP, Draft.HYBRID),
+    "occurrence": (Draft.PROMPT_LOOKUP, Draft.HYBRID),
     "max_depth": (Draft.SUFFIX,),
     "factor": (Draft.SUFFIX,),
     "min_prob": (Draft.SUFFIX,),
     "prompts": (Draft.SUFFIX,),
     "draft_temperature": tuple(draft for draft in Draft if draft.needs_proposer),
-    "children": tuple(draft for draft in Draft if draft.needs_proposer),
+    "children": tuple(draft for draft in Draft if draft.needs_proposer and draft is not Draft.HYBRID),
+    "model": tuple(draft for draft in Draft if draft.has_file),
+    "head_k": (Draft.HYBRID,),
 }
 """The kinds of draft that a field is about; with any other it must be left as it is, but for none at all."""
 
@@ -90,6 +108,10 @@ class SpecConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Suffix: prompts of finished requests count too, and not their outputs alone."""
     draft_temperature: float | None = None
     """The temperature of a draft model's law. None: the request's, and 1 where that is 0."""
+    model: str = ""
+    """The file of the draft model or of the heads; empty where a program makes the proposer itself."""
+    head_k: int = 1
+    """Hybrid: most tokens that the heads draft, where no text of up to `k` tokens promises more."""
 
     def __post_init__(self) -> None:
         self._check_draft()
@@ -106,6 +128,11 @@ class SpecConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         check_probability("min_prob", self.min_prob)
         if not is_number(self.factor) or not (self.factor > 0 and math.isfinite(self.factor)):
             raise refuse("factor", self.factor, "a finite number > 0")
+        check_int("head_k", self.head_k, 1, MAX_NODES)
+        if not isinstance(self.model, str):
+            raise refuse("model", self.model, "a path, or nothing")
+        if self.draft is Draft.HYBRID and self.rule != "match":
+            raise refuse("rule", self.rule, "'match' where draft is 'hybrid': which of two drafts is fed is learnt")
         t = self.draft_temperature
         if t is not None and not (is_number(t) and t > 0 and math.isfinite(t)):
             raise refuse("draft_temperature", t, "a finite number > 0, or None")
@@ -125,7 +152,7 @@ class SpecConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise refuse(name, value, f"{default!r} where draft is {draft.value!r}: it is for {names}")
 
     def _check_shape(self) -> None:
-        is_short = self.draft in (Draft.NONE, Draft.NGRAM, Draft.PROMPT_LOOKUP)
+        is_short = self.draft in (Draft.NONE, Draft.NGRAM) or self.draft.looks_up
         longest = MAX_DRAFT_TOKENS if is_short else MAX_NODES
         if self.shape is None:
             if not is_int(self.k) or not 1 <= self.k <= longest:
@@ -134,7 +161,7 @@ class SpecConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.k not in (0, self.shape.max_nodes):
             raise refuse("k", self.k, f"left out where shape is given: it has {self.shape.max_nodes} nodes")
         msgspec.structs.force_setattr(self, "k", self.shape.max_nodes)
-        if not self.draft.is_text:
+        if not (self.draft.is_text or self.draft.looks_up):
             return
         if isinstance(self.shape, Chain):
             check_int("shape.k", self.shape.k, 1, longest)
@@ -153,6 +180,11 @@ class SpecConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def tree_shape(self) -> Shape:
         """The shape of drafts: the one given, or a chain of `k`."""
         return Chain(self.k) if self.shape is None else self.shape
+
+    @property
+    def model_shape(self) -> Shape:
+        """The shape of what a model drafts."""
+        return Chain(self.head_k) if self.draft is Draft.HYBRID else self.tree_shape
 
     @property
     def is_auto(self) -> bool:

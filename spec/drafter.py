@@ -31,7 +31,7 @@ class Index(Protocol):
 
 def _index_for(cfg: SpecConfig) -> Index | None:
     """Make the index that finds the configured chains; None where there are none to find."""
-    if cfg.draft is Draft.PROMPT_LOOKUP:
+    if cfg.draft.looks_up:
         lookup = GramIndex if cfg.max_ngram <= _SHORT else LongGramIndex
         return lookup(cfg.max_ngram, cfg.min_ngram, is_earliest=cfg.occurrence == "earliest")
     if cfg.draft is Draft.NGRAM:

@@ -120,7 +120,7 @@ def _times(texts: Sequence[Sequence[int]], string: tuple[int, ...]) -> int:
 
 def propose(cfg: SpecConfig, ctx: Sequence[int], k: int) -> list[int]:
     """Draft a chain of at most `k` tokens for a context, by `cfg.draft`; `k <= 0` gives none."""
-    if cfg.draft is Draft.PROMPT_LOOKUP:
+    if cfg.draft.looks_up:
         return prompt_lookup(ctx, k, cfg.max_ngram, cfg.min_ngram, is_earliest=cfg.occurrence == "earliest")
     if cfg.draft is Draft.SUFFIX:
         draft = suffix_draft(ctx, (), k, SuffixRules.of(cfg)._replace(is_tree=False), k)

@@ -16,7 +16,7 @@ from spec.growth import grow
 from spec.params import SamplingParams
 from spec.rng import draft_stream, stream
 from spec.shapes import Chain
-from spec.target import BoundedTarget, Proposer, Target, TreeTarget
+from spec.target import BoundedTarget, Proposer, Target, TargetReader, TreeTarget
 from spec.tree import DraftTree, compaction
 from spec.verify_tree import verify_tree
 
@@ -139,10 +139,12 @@ def generate_stream(
     pending = prompt
     while True:
         max_depth = room - len(output) - 1
-        if proposer is None:
-            drafted = drafter.draft(cfg.k, max_depth)
-        else:
-            growth = grow(cfg.tree_shape, cfg.children, max_depth, draft_rng)
+        if len(pending) > 1 and isinstance(proposer, TargetReader) and proposer.reads_target:
+            target.extend(pending[:-1])
+            pending = pending[-1:]
+        drafted = drafter.draft(cfg.k, max_depth)
+        if proposer is not None and not drafted.tree.tokens:
+            growth = grow(cfg.model_shape, cfg.children, max_depth, draft_rng)
             if growth.frontier:
                 proposer.begin(prompt, output, cfg.draft_params(params))
             while growth.frontier:

@@ -54,3 +54,12 @@ class Proposer(Protocol):
 
     def laws(self, tokens: Sequence[int], parents: Sequence[int], frontier: Sequence[int]) -> NDArray[np.float64]:
         """Give the law after each node of the frontier of the draft so far, -1 being its root: `[len(frontier), V]`."""
+
+
+@runtime_checkable
+class TargetReader(Proposer, Protocol):
+    """A proposer that may draft from what the target made of the context."""
+
+    @property
+    def reads_target(self) -> bool:
+        """Whether the target is to have cached all but the last token of a context before a draft begins."""

@@ -50,7 +50,7 @@ EVERY_KIND = [
     Settle([(1, [5, 6], None), (2, [], 4)], [2]),
     Settled(1, 2, 3),
     ForgetAll(),
-    Propose(9, [DraftAsk(1, [3], 2, [0, 1], Expansion((2, 1)), "iid", 4, True, LARGEST, LARGEST)]),
+    Propose(9, [DraftAsk(1, [3], 2, [0, 1], Expansion((2, 1)), "iid", 4, PARAMS, [1, 2], [3], True, LARGEST, LARGEST)]),
     Proposed(9, [ProposedTree(1, [4, 5], [-1, -1], [0.5, 0.25], LARGEST)]),
     Proposed(9, [], "it failed"),
     Step(9, [Feed(1, [3, 4, 5], 2, [0, 1], ROUND), Feed(2, [1], 0, [4], None)]),

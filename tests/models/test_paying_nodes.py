@@ -10,12 +10,15 @@ from spec import MAX_NODES, Dynamic, Sequoia, SpecConfig
 FREE, FAIR, DEAR = (PassCost.linear(1.0, per_row).of(MAX_NODES + 1) for per_row in (0.0, 0.05, 10.0))
 
 
+TARGET = FakeModel(1, 40, 2, 6.0)
+
+
 def proposer(temperature=1.0):
     return FakeProposer(FakeModel(1, 40, 2, 6.0), 5, 2, 6.0, 1.0, temperature)
 
 
 def nodes(shape, cost, layer_cost=0.0, asked=None):
-    config = with_paying_nodes(SpecConfig("fake", shape=shape), asked or proposer(), cost, layer_cost)
+    config = with_paying_nodes(SpecConfig("fake", shape=shape), asked or proposer(), TARGET, cost, layer_cost)
     assert not config.is_auto
     assert config.k == config.shape.nodes
     return config.shape.nodes
@@ -67,4 +70,4 @@ def test_the_proposer_that_is_asked_stays_as_it_is():
 
 def test_a_number_stays():
     config = SpecConfig("fake", shape=Dynamic(7, 4, 4))
-    assert with_paying_nodes(config, proposer(), FREE, 0.0) == config
+    assert with_paying_nodes(config, proposer(), TARGET, FREE, 0.0) == config

@@ -80,9 +80,9 @@ MUTANTS = [
     ),
     mutant(
         "blind the penalties to what was emitted",
-        "actors/step_parts.py",
-        "            output=sequence.context[sequence.prompt_len :] if sequence.looks_back else (),\n",
-        "            output=(),\n",
+        SEQUENCE,
+        "(self.request.prompt, self.context[self.prompt_len :]) if",
+        "(self.request.prompt, []) if",
         "known_failures/texts::penalties_have_their_effect_with_drafts",
     ),
     mutant(

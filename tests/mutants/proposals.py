@@ -116,8 +116,8 @@ MUTANTS = [
             ),
             (
                 "ask the proposer itself",
-                "_expected(shape, copy(proposer))",
-                "_expected(shape, proposer)",
+                "_expected(shape, copy(proposer), copy(target))",
+                "_expected(shape, proposer, copy(target))",
                 "the_proposer_that_is_asked_stays_as_it_is",
             ),
         )
