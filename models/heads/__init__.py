@@ -1,0 +1,16 @@
+"""Draft heads on a target's hidden states: linear, medusa, eagle and eagle3. Their files, and what runs them."""
+
+from models.heads.files import read_heads, write_heads
+from models.heads.weights import Affine, EagleHeads, Heads, LinearHeads, MedusaHeads, Words, eight_bit
+
+__all__ = [
+    "Affine",
+    "EagleHeads",
+    "Heads",
+    "LinearHeads",
+    "MedusaHeads",
+    "Words",
+    "eight_bit",
+    "read_heads",
+    "write_heads",
+]
