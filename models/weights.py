@@ -104,7 +104,7 @@ class Matrix:
         return self.rows(slice(None))
 
     def reordered(self, order: NDArray[np.int64]) -> "Matrix":
-        """Give the same matrix with its outputs in another order."""
+        """Give the matrix of these outputs: all of them in another order, or some."""
         return Matrix(self.data[order], self.blocks, self.decode)
 
 

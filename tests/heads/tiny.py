@@ -11,7 +11,7 @@ CONFIG = LlamaConfig(
     vocab_size=97, dim=64, num_layers=6, num_heads=4, num_kv_heads=2, head_dim=16, ffn_dim=96, max_model_len=128
 )  # fmt: skip
 IDS = np.sort(np.random.default_rng(8).permutation(97)[:40])
-KINDS = ("linear", "medusa", "eagle", "eagle3")
+KINDS = ("linear", "medusa")
 
 
 class Seeded:

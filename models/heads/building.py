@@ -1,0 +1,23 @@
+"""From heads to what proposes with them."""
+
+from models.heads.linear import LinearProposer
+from models.heads.medusa import MedusaProposer
+from models.heads.weights import EagleHeads, Heads, LinearHeads, MedusaHeads
+from models.kernel_choice import Kernel
+from models.weights import LlamaConfig, LlamaWeights
+
+HeadsProposer = LinearProposer | MedusaProposer
+
+
+def build_heads(heads: Heads, config: LlamaConfig, weights: LlamaWeights, kernel: Kernel = "auto") -> HeadsProposer:
+    """Build the proposer over heads for a target of this shape and these weights.
+
+    The target is to keep the proposer's `taps`. Raises as `build_llama` does.
+    """
+    match heads:
+        case LinearHeads():
+            return LinearProposer(heads, config, weights, kernel)
+        case MedusaHeads():
+            return MedusaProposer(heads, config, weights, kernel)
+        case EagleHeads():
+            raise NotImplementedError

@@ -1,0 +1,80 @@
+"""What the proposers with heads are put together from."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from models.heads.weights import Affine, Words
+from models.kernel_choice import Kernel, build_linear
+from models.protocol import Ask, Model, TappedModel
+from models.weights import F32, LlamaConfig, LlamaWeights, Matrix
+
+
+class Beside:
+    """The target that heads stand beside, and its hidden states."""
+
+    def __init__(self, target: Model, config: LlamaConfig, taps: Sequence[int], block_tokens: int) -> None:
+        """Raise ValueError for a target that is not the one of the heads or does not keep what they read."""
+        if target.vocab_size != config.vocab_size:
+            raise ValueError(f"the heads are for {config.vocab_size} tokens: the target has {target.vocab_size}")
+        if not isinstance(target, TappedModel):
+            raise ValueError(f"{type(target).__name__} keeps no hidden states: heads draft from them")
+        none = np.empty(0, np.intp)
+        kept = target.features(none, none).shape[1:]
+        if kept != (len(taps), config.dim):
+            raise ValueError(
+                f"the target keeps {kept} of every slot: the heads read {len(taps)} states of {config.dim}"
+            )
+        self._target = target
+        self._block_tokens = block_tokens
+
+    def before(self, tables: Sequence[Sequence[int]], slots: Sequence[int]) -> F32:
+        """Read the states of the slots before these, each in its table: `[n, taps, dim]`, zeros before the first."""
+        size = self._block_tokens
+        at = np.array([max(slot - 1, 0) for slot in slots], np.intp)
+        blocks = np.array([table[slot // size] for table, slot in zip(tables, at.tolist(), strict=True)], np.intp)
+        states = self._target.features(blocks, at % size)
+        states[np.array(slots, np.intp) == 0] = 0
+        return states
+
+
+class Map:
+    """An affine map of rows."""
+
+    def __init__(self, affine: Affine, kernel: Kernel) -> None:
+        self._product = build_linear(affine.weight, kernel)
+        self._bias = affine.bias
+
+    def __call__(self, rows: F32) -> F32:
+        """From `[n, inputs]` to `[n, outputs]`."""
+        out = self._product(rows)
+        return out if self._bias is None else out + self._bias
+
+
+def output_of(words: Words, weights: LlamaWeights) -> Matrix:
+    """Give the matrix that makes logits of the draft vocabulary."""
+    if words.output is not None:
+        return words.output
+    whole = weights.output or weights.embedding
+    return whole if words.ids is None else whole.reordered(words.ids)
+
+
+def unit(rows: F32, eps: float) -> F32:
+    """Divide vectors, the last axis, by their root mean square."""
+    scaled: F32 = rows / np.sqrt(np.mean(rows * rows, axis=-1, keepdims=True) + np.float32(eps))
+    return scaled
+
+
+def silu(x: F32) -> F32:
+    """Give `x * sigmoid(x)`."""
+    with np.errstate(over="ignore"):  # exp(-x) of infinity is a gate of zero
+        gated: F32 = x / (1 + np.exp(-x))
+    return gated
+
+
+def depth_of(ask: Ask, node: int) -> int:
+    """Count the drafted nodes on the path to a node, itself among them."""
+    depth = 0
+    while node >= 0:
+        node, depth = ask.parents[node], depth + 1
+    return depth
