@@ -2,7 +2,7 @@
 
 from models.heads.building import HeadsProposer, build_heads
 from models.heads.files import read_heads, write_heads
-from models.heads.weights import Affine, EagleHeads, Heads, LinearHeads, MedusaHeads, Words, eight_bit
+from models.heads.weights import Affine, EagleHeads, Heads, LinearHeads, MedusaHeads, Words, eight_bit, taps_of
 
 __all__ = [
     "Affine",
@@ -15,5 +15,6 @@ __all__ = [
     "build_heads",
     "eight_bit",
     "read_heads",
+    "taps_of",
     "write_heads",
 ]

@@ -1,18 +1,20 @@
 """From heads to what proposes with them."""
 
+from models.heads.eagle import EagleProposer
 from models.heads.linear import LinearProposer
 from models.heads.medusa import MedusaProposer
 from models.heads.weights import EagleHeads, Heads, LinearHeads, MedusaHeads
 from models.kernel_choice import Kernel
 from models.weights import LlamaConfig, LlamaWeights
 
-HeadsProposer = LinearProposer | MedusaProposer
+HeadsProposer = LinearProposer | MedusaProposer | EagleProposer
 
 
 def build_heads(heads: Heads, config: LlamaConfig, weights: LlamaWeights, kernel: Kernel = "auto") -> HeadsProposer:
     """Build the proposer over heads for a target of this shape and these weights.
 
-    The target is to keep the proposer's `taps`. Raises as `build_llama` does.
+    The target is to keep the proposer's `taps`. Raises as `build_llama` does, and ValueError for
+    heads that read what such a target does not have.
     """
     match heads:
         case LinearHeads():
@@ -20,4 +22,4 @@ def build_heads(heads: Heads, config: LlamaConfig, weights: LlamaWeights, kernel
         case MedusaHeads():
             return MedusaProposer(heads, config, weights, kernel)
         case EagleHeads():
-            raise NotImplementedError
+            return EagleProposer(heads, config, weights, kernel)

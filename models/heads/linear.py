@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.heads.parts import Beside, Map, output_of, unit
-from models.heads.weights import LinearHeads
+from models.heads.weights import LinearHeads, taps_of
 from models.kernel_choice import Kernel, build_linear
 from models.laws import laws_of
 from models.protocol import Ask, Chunk, Model
@@ -26,7 +26,7 @@ class LinearProposer:
     def __init__(self, heads: LinearHeads, config: LlamaConfig, weights: LlamaWeights, kernel: Kernel = "auto") -> None:
         """Take heads for the target of this shape and these weights, of which embeddings and logits may come."""
         self._config = config
-        self._taps = heads.taps
+        self._taps = taps_of(heads, config.num_layers)
         self._embedding = weights.embedding
         self._first, self._later = Map(heads.first, kernel), Map(heads.later, kernel)
         self._output = build_linear(output_of(heads.words, weights), kernel)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from models.paged_kv import checked_taps
 from models.protocol import Ints
 from models.weights import F32, LlamaConfig, Matrix
 
@@ -101,6 +102,21 @@ class EagleHeads:
 
 
 Heads = LinearHeads | MedusaHeads | EagleHeads
+
+
+def taps_of(heads: Heads, num_layers: int) -> tuple[int, ...]:
+    """Give the hidden states that heads read of a target with so many layers, as `TappedModel` counts them.
+
+    Raises ValueError for a target that does not have them.
+    """
+    match heads:
+        case LinearHeads():
+            taps = heads.taps
+        case EagleHeads(kind="eagle3"):
+            taps = heads.taps or (2, num_layers // 2, num_layers - 3)
+        case _:
+            taps = (num_layers,)
+    return checked_taps(taps, num_layers)
 
 
 def eight_bit(matrix: Matrix) -> Matrix:

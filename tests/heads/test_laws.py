@@ -110,13 +110,6 @@ def test_a_context_fed_again_to_its_end(beside):
     np.testing.assert_array_equal(beside.layers(0, IDS[:9], [0, 1, 2], TREE), beside.fresh(IDS[:9], TREE))
 
 
-def test_the_kernels_agree(kind):
-    if len(KERNELS) < 2:
-        pytest.skip("the compiled kernels need numba (outrider[fast])")
-    numpy, compiled = (Beside(tiny_heads(kind), name).fresh(IDS[:20], TREE) for name in KERNELS)
-    np.testing.assert_allclose(numpy, compiled, atol=1e-4)
-
-
 def test_targets_that_are_not_the_heads_are_refused(kind, kernel, model):
     proposer = build_heads(tiny_heads(kind), CONFIG, target_weights(), kernel)
     untapped = model.with_taps(())

@@ -8,10 +8,10 @@ from models.heads import Affine, EagleHeads, LinearHeads, MedusaHeads, Words, ei
 from models.weights import LayerWeights, LlamaConfig, LlamaWeights, Matrix
 
 CONFIG = LlamaConfig(
-    vocab_size=97, dim=64, num_layers=6, num_heads=4, num_kv_heads=2, head_dim=16, ffn_dim=96, max_model_len=128
+    vocab_size=97, dim=64, num_layers=8, num_heads=4, num_kv_heads=2, head_dim=16, ffn_dim=96, max_model_len=128
 )  # fmt: skip
 IDS = np.sort(np.random.default_rng(8).permutation(97)[:40])
-KINDS = ("linear", "medusa")
+KINDS = ("linear", "medusa", "eagle", "eagle3")
 
 
 class Seeded:
@@ -64,7 +64,7 @@ def tiny_heads(kind, seed=2, *, is_reduced=True, has_output=False):
         return seeded.matrix(num_words, dim, 4) if has_output else None
 
     if kind == "linear":
-        return LinearHeads((1, 3, 6), seeded.affine(dim, 4 * dim), seeded.affine(dim, 2 * dim), Words(ids, output()))
+        return LinearHeads((1, 4, 8), seeded.affine(dim, 4 * dim), seeded.affine(dim, 2 * dim), Words(ids, output()))
     if kind == "medusa":
         blocks = tuple(tuple(seeded.affine(dim, dim) for _ in range(2)) for _ in range(3))
         return MedusaHeads(blocks, tuple(output() for _ in blocks), ids)
