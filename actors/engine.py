@@ -161,6 +161,12 @@ class Engine:
         check_request(request, self.config, self._vocab_size, self._max_model_len)
         if request.speculative is not None:
             self._check_proposer(request.speculative)
+            own, asked = self.config.speculative, request.speculative
+            if asked.draft.has_file and (asked.draft, asked.model) != (own.draft, own.model):
+                raise RequestError(
+                    f"speculative has draft {asked.draft.value!r} and model {asked.model!r}: "
+                    f"this engine drafts with {own.draft.value!r} and {own.model!r}, or from text"
+                )
             if request.speculative.is_auto:
                 raise RequestError(
                     "speculative.shape.nodes is 'auto': a number, except in an engine's own configuration"

@@ -53,7 +53,8 @@ async def _talk(
         adaptive=cost is not None,
     )
     out = Console(highlight=False)
-    async with Engine(loaded.model, config, pass_cost=cost) as engine:
+    proposer = loaded.proposer
+    async with Engine(loaded.model, config, proposer=proposer, pass_cost=cost) as engine:
         while line := await _read_line():
             messages.append({"role": "user", "content": line})
             try:

@@ -16,7 +16,7 @@ from cli.real_model import load_model, read_choices, with_model_options
 from cli.telling import Told, follow, report
 from models.loading import Loaded
 from scheduler import NO_DRAFTS, PassCost, RequestError
-from spec import SpecConfig
+from spec import Chain, SpecConfig
 
 BLOCK_TOKENS = 16
 
@@ -105,6 +105,8 @@ def tell(
     """Run one request on an engine of its own, with the memory it needs; text goes to `out` as it comes."""
     max_model_len = loaded.model.max_model_len
     num_positions = min(len(request.prompt) + request.max_tokens, max_model_len)
+    if not isinstance(speculative.tree_shape, Chain):
+        num_positions += speculative.k  # nodes that are side by side need slots of their own
     config = EngineConfig(
         num_blocks=-(-num_positions // BLOCK_TOKENS) + 1,
         block_tokens=BLOCK_TOKENS,
@@ -113,8 +115,10 @@ def tell(
         adaptive=cost is not None,
     )
 
+    proposer = loaded.proposer if speculative.draft.has_file else None
+
     async def run() -> Told:
-        async with Engine(loaded.model, config, pass_cost=cost) as engine:
+        async with Engine(loaded.model, config, proposer=proposer, pass_cost=cost) as engine:
             return await follow(engine, loaded.tokenizer, request, stops, out)
 
     try:

@@ -7,20 +7,23 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import click
+import msgspec
 from rich.console import Console
 from rich.status import Status
 
 import models
 from cli.endings import Unusable
 from cli.options import NOT_NEGATIVE, SEED, Number
-from models.calibration import ROWS, measure_pass
+from models.calibration import measure_cost
 from models.kernel_choice import Kernel
 from models.loading import RELEASES, Loaded, load, locate, pull
-from models.protocol import Model
 from scheduler import PassCost
-from spec import MAX_DRAFT_TOKENS, SamplingParams, SpecConfig, SpecError
+from spec import MAX_NODES, Draft, SamplingParams, Shape, SpecConfig, SpecError
 
 DEFAULT_MODEL = "smollm2-135m"
+
+_OF_TEXT = 10  # tokens of a draft that costs nothing to make
+_LONGEST = {Draft.MODEL: 4, Draft.LINEAR: 1, Draft.MEDUSA: 1, Draft.EAGLE: 1, Draft.EAGLE3: 1}
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -48,9 +51,28 @@ _OPTIONS = (
     click.option("--seed", type=SEED, default=0, show_default=True, help="For sampling."),
     click.option("--stop", "stops", multiple=True, metavar="TEXT", help="Ends before this text; may be repeated."),
     click.option(
-        "--draft", type=click.Choice(["none", "ngram", "prompt_lookup"]), default="prompt_lookup", show_default=True
+        "--draft",
+        type=click.Choice([draft.value for draft in Draft if draft is not Draft.FAKE]),
+        default="prompt_lookup",
+        show_default=True,
+        help="Where drafts come from: the text itself, a draft model, heads of the model, or (hybrid) text and heads.",
     ),
-    click.option("--k", type=click.IntRange(1, MAX_DRAFT_TOKENS), default=10, show_default=True, help="Longest draft."),
+    click.option(
+        "--draft-model",
+        metavar="FILE",
+        help="The draft model, or the heads: a file or a folder.",
+    ),
+    click.option(
+        "--k",
+        type=click.IntRange(1, MAX_NODES),
+        help="Longest draft.",
+        show_default=", ".join(f"{k} where draft is {draft}" for draft, k in _LONGEST.items()) + f", else {_OF_TEXT}",
+    ),
+    click.option(
+        "--shape",
+        metavar="JSON",
+        help='A tree in place of a chain, as in {"kind": "dynamic", "nodes": 8, "top": 3, "depth": 3}.',
+    ),
     click.option(
         "--adaptive/--fixed",
         default=True,
@@ -92,7 +114,7 @@ def read_choices(ctx: click.Context, o: dict[str, Any]) -> Choices:
         raise Unusable(f"{o['model']} is not here yet: outrider models pull {o['model']}, or --pull, fetches it")
     try:
         params = SamplingParams(temperature=o["temperature"], top_p=o["top_p"], top_k=o["top_k"])
-        speculative = SpecConfig.parse(o["draft"], o["k"] if o["draft"] != "none" else 1)
+        speculative = _read_drafts(ctx, o)
     except SpecError as error:
         raise click.UsageError(str(error), ctx) from None
     return Choices(
@@ -107,6 +129,23 @@ def read_choices(ctx: click.Context, o: dict[str, Any]) -> Choices:
     )
 
 
+def _read_drafts(ctx: click.Context, o: dict[str, Any]) -> SpecConfig:
+    """Read how to draft. Raises SpecError or click.UsageError."""
+    draft, file, shape, k = Draft(o["draft"]), o["draft_model"], None, o["k"]
+    if draft.has_file != (file is not None):
+        needed = "is needed" if draft.has_file else "has no effect"
+        raise click.UsageError(f"--draft-model {needed} where --draft is {draft.value}", ctx)
+    if o["shape"] is not None:
+        if k is not None:
+            raise click.UsageError("--k has no effect here: it needs a chain, without --shape", ctx)
+        try:
+            shape = msgspec.json.decode(o["shape"], type=Shape)
+        except (msgspec.MsgspecError, SpecError) as error:
+            raise click.UsageError(f"--shape is {o['shape']}: {error}", ctx) from None
+        return SpecConfig(draft, shape=shape, rule="match", model=file or "")
+    return SpecConfig(draft, k or _LONGEST.get(draft, _OF_TEXT), rule="match", model=file or "")
+
+
 def load_model(choices: Choices, console: Console) -> tuple[Loaded, PassCost | None]:
     """Load the model, saying what is going on, and measure what its passes cost where drafts go by that."""
     source = choices.model
@@ -114,13 +153,13 @@ def load_model(choices: Choices, console: Console) -> tuple[Loaded, PassCost | N
         try:
             if source in RELEASES and locate(source) is None:
                 pull(source, status.update)
-            loaded = load(source, choices.kernel, choices.threads, time.strftime)
+            loaded = load(source, choices.kernel, choices.threads, time.strftime, choices.speculative)
         except (ImportError, OSError, ValueError, RuntimeError) as error:
             raise Unusable(str(error)) from None
         if not choices.is_adaptive:
             return loaded, None
         status.update("measuring the cost of a pass")
-        return loaded, pass_cost(loaded.model)
+        return loaded, PassCost(*measure_cost(loaded.model, loaded.proposer, time.perf_counter))
 
 
 @contextlib.contextmanager
@@ -144,8 +183,3 @@ def _shown(status: Status, console: Console) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
-
-
-def pass_cost(model: Model) -> PassCost:
-    """Measure what a pass costs here."""
-    return PassCost(ROWS, tuple(measure_pass(model, time.perf_counter)))

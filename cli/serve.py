@@ -114,7 +114,7 @@ def _of_the_model(error: ConfigError) -> list[str]:
     """Tell what is wrong with the model of a configuration in which something else is wrong."""
     try:
         if error.rest is not None:
-            find_model(error.rest.model)
+            find_model(error.rest.model, error.rest.engine.speculative)
     except ConfigError as another:
         return str(another).splitlines()
     return []
@@ -122,7 +122,7 @@ def _of_the_model(error: ConfigError) -> list[str]:
 
 def _check(config: RuntimeConfig, path: Path | None) -> int:
     """Open the model and say what would be run."""
-    model = find_model(config.model)
+    model = find_model(config.model, config.engine.speculative)
     engine, server = config.engine, config.server
     length = min(model.max_model_len, engine.max_model_len)
     drafts = engine.speculative

@@ -2,10 +2,14 @@
 
 import statistics
 from collections.abc import Callable, Sequence
+from copy import copy
 
-from models.protocol import Chunk, Model
+from models.drafting import DraftOrder, draft
+from models.protocol import Chunk, Model, Proposer
+from spec import Chain, Pcg32
 
 ROWS = (1, 2, 3, 5, 9, 17, 33)
+_DRAFTED_AT_ONCE = 8
 
 
 def measure_pass(
@@ -34,3 +38,36 @@ def measure_pass(
             model.forward(chunk)
             taken.append(now() - start)
     return [statistics.median(taken) for taken in times]
+
+
+def measure_draft(
+    proposer: Proposer, target: Model, now: Callable[[], float], *, context: int = 64, repeat: int = 7
+) -> tuple[float, float]:
+    """Time a layer of drafts for one sequence and what it takes longer for each further one; median seconds.
+
+    Two tokens are fed to each, about as many as a round keeps. Works on copies with memory of their own.
+    """
+    model, proposer = copy(target), copy(proposer)
+    model.bind(_DRAFTED_AT_ONCE, context)
+    model.forward([Chunk([0] * context, 0, [i], 0) for i in range(_DRAFTED_AT_ONCE)])
+    proposer.bind(_DRAFTED_AT_ONCE, context, model)
+    proposer.feed([Chunk([0] * context, 0, [i], 0) for i in range(_DRAFTED_AT_ONCE)])
+    rng = Pcg32(0, 0)  # the best child is taken, and none drawn
+    orders = [DraftOrder([0, 0], context - 2, [i], Chain(1), "top", 1, rng) for i in range(_DRAFTED_AT_ONCE)]
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(repeat + 1):  # the first is to warm up
+        for taken, asked in zip(times, (orders[:1], orders), strict=True):
+            start = now()
+            draft(proposer, asked, context)
+            taken.append(now() - start)
+    one, all_ = (statistics.median(taken[1:]) for taken in times)
+    return one, max(0.0, all_ - one) / (_DRAFTED_AT_ONCE - 1)
+
+
+def measure_cost(
+    model: Model, proposer: Proposer | None, now: Callable[[], float]
+) -> tuple[tuple[int, ...], tuple[float, ...], float, float]:
+    """Measure what a `PassCost` is made of: passes of `ROWS` rows, and a layer of drafts."""
+    seconds = tuple(measure_pass(copy(model), now))
+    layer_s, layer_row_s = (0.0, 0.0) if proposer is None else measure_draft(proposer, model, now)
+    return ROWS, seconds, layer_s, layer_row_s

@@ -28,20 +28,23 @@ class PassCost(msgspec.Struct, frozen=True):
     num_rows: tuple[int, ...]
     seconds: tuple[float, ...]
     layer_s: float = 0.0
-    """Seconds of a layer of the drafts that a model makes."""
+    """Seconds of a layer of the drafts that a model makes,"""
+    layer_row_s: float = 0.0
+    """and more for each further sequence that it makes them for."""
 
     def __post_init__(self) -> None:
         if len(self.num_rows) != len(self.seconds) or len(self.num_rows) < 2:
             raise refuse("seconds", self.seconds, f"one for each of num_rows {self.num_rows}, at least two")
         if any(a >= b for a, b in zip(self.num_rows, self.num_rows[1:], strict=False)) or min(self.seconds) <= 0:
             raise refuse("num_rows, seconds", (self.num_rows, self.seconds), "rising numbers and positive times")
-        if not 0 <= self.layer_s < math.inf:
-            raise refuse("layer_s", self.layer_s, "seconds >= 0")
+        for name in ("layer_s", "layer_row_s"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise refuse(name, getattr(self, name), "seconds >= 0")
 
     @classmethod
-    def linear(cls, overhead_s: float, per_row_s: float, layer_s: float = 0.0) -> Self:
+    def linear(cls, overhead_s: float, per_row_s: float, layer_s: float = 0.0, layer_row_s: float = 0.0) -> Self:
         """Give the cost of `overhead_s + per_row_s * rows`."""
-        return cls((1, 2), (overhead_s + per_row_s, overhead_s + 2 * per_row_s), layer_s)
+        return cls((1, 2), (overhead_s + per_row_s, overhead_s + 2 * per_row_s), layer_s, layer_row_s)
 
     def of(self, most_rows: int) -> list[float]:
         """Give the cost of a pass of 0, 1, ..., `most_rows` rows."""
@@ -139,8 +142,49 @@ def _said(grade: int) -> float:
     return (-1 - grade + 0.5) / _NUM_GRADES
 
 
+class Yield:
+    """What a round brings for which a model is asked: tokens accepted, and rows fed for them.
+
+    Of one sequence, or of all: what is not known yet of the one is taken from what is known of all, and at the very
+    start from a guess, by the most layers of a draft, that lets the model be tried.
+    """
+
+    __slots__ = ("_accepted", "_fed", "_most_layers", "_of_all", "num_unasked")
+
+    def __init__(self, most_layers: int, of_all: "Yield | None" = None) -> None:
+        self._most_layers = most_layers
+        self._of_all = of_all
+        self._accepted: _Rate | None = None
+        self._fed: _Rate | None = None
+        self.num_unasked = 0
+        """Rounds since the model was last asked."""
+
+    def gain(self, row_price: float, draft_price: float) -> float:
+        """Tokens that asking is expected to gain at such a price of a row, and of the draft itself, in tokens."""
+        accepted, fed = self._means()
+        return accepted - row_price * fed - draft_price
+
+    def _means(self) -> tuple[float, float]:
+        if self._accepted is not None and self._fed is not None:
+            return self._accepted.value, self._fed.value
+        if self._of_all is None:
+            return 0.7 * self._most_layers, float(self._most_layers)
+        return self._of_all._means()
+
+    def learn(self, num_fed: int, num_accepted: int) -> None:
+        """Take in a round for which the model was asked."""
+        if self._accepted is None or self._fed is None:
+            accepted, fed = self._means()
+            self._accepted, self._fed = _Rate(accepted), _Rate(fed)
+        self._accepted.learn(num_accepted)
+        self._fed.learn(num_fed)
+        self.num_unasked = 0
+        if self._of_all is not None:
+            self._of_all.learn(num_fed, num_accepted)
+
+
 class _Rate:
-    """A running share of trials that succeeded, forgetting the old."""
+    """A running mean of trials, a share where each succeeds or not, forgetting the old."""
 
     __slots__ = ("_num_trials", "value")
 
@@ -148,9 +192,29 @@ class _Rate:
         self.value = guess
         self._num_trials = _SHORTEST_MEMORY
 
-    def learn(self, is_success: bool) -> None:
+    def learn(self, outcome: float) -> None:
         self._num_trials = min(self._num_trials + 1, _LONGEST_MEMORY)
-        self.value += (is_success - self.value) / self._num_trials
+        self.value += (outcome - self.value) / self._num_trials
+
+
+class Prices:
+    """What time costs in tokens, where a pass of so many plain rounds is `num_rounds` tokens in its seconds."""
+
+    def __init__(self, cost: PassCost, num_rounds: int) -> None:
+        pass_s, longer_s = cost.of(num_rounds + 1)[-2:]
+        self._cost = cost
+        self._tokens_a_second = num_rounds / pass_s
+        self.row = (longer_s - pass_s) * self._tokens_a_second
+        """Of a further row."""
+
+    def draft(self, num_layers: int, num_asked: int) -> float:
+        """Of the layers that a model drafts for one of so many sequences."""
+        seconds = num_layers * (self._cost.layer_s / num_asked + self._cost.layer_row_s)
+        return seconds * self._tokens_a_second
+
+    def gain(self, chances: Sequence[float]) -> float:
+        """Tokens that a chain of such chances gains, of its best length."""
+        return sum(chance - self.row for chance in chances if chance > self.row)
 
 
 def share_rows(

@@ -6,11 +6,13 @@ from typing import Literal
 import msgspec
 
 from kvpool import Salt
-from scheduler.adaptive import Acceptance
+from scheduler.adaptive import Acceptance, Prices, Yield
 from scheduler.proposal import NO_PROPOSAL, Proposal
 from scheduler.request import Request, most_slots, num_new_tokens
 from scheduler.states import MOVES, State
 from spec import Draft, Drafter, FinishedRequests, Pcg32, SpecConfig, draft_stream, max_nodes, stream
+
+_ASKED_AT_LEAST_EVERY = 32  # rounds
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 
@@ -29,6 +31,7 @@ class Sequence:
 
     __slots__ = (
         "acceptance",
+        "asking",
         "cached",
         "context",
         "covered",
@@ -36,6 +39,8 @@ class Sequence:
         "draft_rng",
         "drafter",
         "has_proposer",
+        "is_asked",
+        "is_asking",
         "is_behind",
         "is_paused",
         "last_served",
@@ -54,6 +59,7 @@ class Sequence:
         "rng",
         "room",
         "seq",
+        "set_aside",
         "speculative",
         "state",
         "stops",
@@ -93,6 +99,10 @@ class Sequence:
         self.drafter = Drafter(self.speculative, (), others, request.cache_salt) if is_text else None
         self.proposal: Proposal | None = None
         self.acceptance: Acceptance | None = None
+        self.asking: Yield | None = None
+        self.is_asking = self.has_proposer  # in this round, unless text promises more
+        self.is_asked = False  # the model has drafted for this round
+        self.set_aside: Proposal | None = None  # what text promised less than the model
         self.is_behind = False  # the drafter has yet to take in what was found cached: until then there is no draft
         self.is_paused = False
         self.last_served = -1
@@ -169,14 +179,35 @@ class Sequence:
         if most_layers <= 0:
             return NO_PROPOSAL
         if self.drafter is None:
-            return self._due(most_layers) if self.has_proposer else NO_PROPOSAL
+            return self._due(most_layers) if self.is_asking else NO_PROPOSAL
         if self.state is not State.DECODE and len(self.drafter) < len(self.context):
             self.drafter.append(self.context[len(self.drafter) :])
         if self.speculative.draft is not Draft.SUFFIX:
             chain = Proposal.chain(self.drafter.propose(min(self.speculative.k, most_layers)))
-            return self._due(most_layers) if self.has_proposer and not chain.tokens else chain
+            return self._due(most_layers) if self.is_asking and not chain.tokens else chain
         drafted = self.drafter.draft(self.speculative.k, most_layers)
         return Proposal.tree(drafted.tree, drafted.values)
+
+    def choose(self, prices: Prices, of_all: Acceptance, of_all_asking: Yield, num_asked: int) -> None:
+        """Choose between what text promises, what asking the model does, one of so many, and no draft at all.
+
+        Every so often the model is asked all the same, for what it brings may change.
+        """
+        if self.proposal is not None or self.is_behind or not (self.has_proposer and self.may_drop_draft):
+            return
+        if self.asking is None:
+            self.asking = Yield(self.speculative.model_shape.max_depth, of_all_asking)
+        self.is_asking = False
+        text = self.propose()
+        num_layers = min(self.speculative.model_shape.max_depth, self.most_layers)
+        if num_layers <= 0:
+            return
+        gain = self.asking.gain(prices.row, prices.draft(num_layers, num_asked))
+        self.asking.num_unasked += 1
+        of_text = prices.gain(self.chances(of_all)) if text.tokens else 0.0
+        self.is_asking = gain > of_text or (of_text <= 0 and self.asking.num_unasked >= _ASKED_AT_LEAST_EVERY)
+        if self.is_asking:
+            self.set_aside, self.proposal = text, self._due(self.most_layers)
 
     def _due(self, most_layers: int) -> Proposal:
         return Proposal.due(max_nodes(self.speculative.model_shape, most_layers))
@@ -199,7 +230,8 @@ class Sequence:
     def give_up_cache(self) -> None:
         """Forget what was cached and planned; the tokens, the drafter and the generator stay."""
         self.cached = 0
-        self.proposal = None
+        self.proposal = self.set_aside = None
+        self.is_asking, self.is_asked = self.has_proposer, False
 
     def admit(self, cached: int) -> None:
         """Start, or start over, with so many positions found cached."""
@@ -234,10 +266,11 @@ class Sequence:
             kept = kept[: end + 1]
             reason = "stop"
         if self.acceptance is not None and self.proposal is not None:
-            self.acceptance.learn(self.proposal, self._strength, kept)
+            for proposal in (self.proposal, self.set_aside or NO_PROPOSAL):
+                self.acceptance.learn(proposal, self._strength, kept)
         if self.drafter is not None and not self.is_behind:
             self.drafter.append(kept)
         self.context += kept
         self.cached = len(self.context) - 1
-        self.proposal = None
+        self.proposal = self.set_aside = None
         return kept, reason

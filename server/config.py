@@ -111,12 +111,16 @@ class RuntimeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Which model to serve."""
 
     def __post_init__(self) -> None:
-        draft = self.engine.speculative.draft
-        if draft.needs_proposer:
-            served = ", ".join(repr(each.value) for each in Draft if not each.needs_proposer)
-            raise refuse(
-                "engine.speculative.draft", draft.value, f"one of {served}: the server runs no model for drafts"
-            )
+        speculative = self.engine.speculative
+        draft = speculative.draft
+        if draft is Draft.FAKE:
+            served = ", ".join(repr(each.value) for each in Draft if each is not Draft.FAKE)
+            raise refuse("engine.speculative.draft", draft.value, f"one of {served}: simulations have the fake one")
+        if draft.has_file and not speculative.model:
+            allowed = f"the file of what drafts, where draft is {draft.value!r}"
+            raise refuse("engine.speculative.model", speculative.model, allowed)
+        if draft.has_file and self.model.source == "fake":
+            raise refuse("engine.speculative.draft", draft.value, "a draft made of text for model.source 'fake'")
 
 
 def load_config(path: Path | None, overrides: Mapping[str, Any]) -> RuntimeConfig:

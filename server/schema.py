@@ -30,7 +30,7 @@ BOUNDS: dict[type[msgspec.Struct], dict[str, dict[str, int]]] = {
     },
     SpecConfig: {
         "k": {"minimum": 0, "maximum": 64},
-        **dict.fromkeys(("max_ngram", "min_ngram"), _NODES),
+        **dict.fromkeys(("max_ngram", "min_ngram", "head_k"), _NODES),
         "max_depth": {"minimum": 2, "maximum": 64},
         **dict.fromkeys(("factor", "draft_temperature"), _POSITIVE),
         "min_prob": _SHARE,

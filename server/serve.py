@@ -56,9 +56,13 @@ def make_engine(config: RuntimeConfig) -> tuple[Engine, Served]:
     """Load the model and make the engine for it. Raises ConfigError for a model that cannot be had."""
     _log.info("loading %s", config.model.source)
     speculates = config.engine.speculative.draft != "none"
-    served = load_model(config.model, measures_passes=config.engine.adaptive and speculates)
+    measures_passes = config.engine.adaptive and speculates
+    served = load_model(config.model, config.engine.speculative, measures_passes=measures_passes)
     run_pass = _at_least(config.model.min_pass_s)
-    return Engine(served.model, config.engine, run_pass=run_pass, pass_cost=served.pass_cost), served
+    engine = Engine(
+        served.model, config.engine, proposer=served.proposer, run_pass=run_pass, pass_cost=served.pass_cost
+    )
+    return engine, served
 
 
 async def _serve(

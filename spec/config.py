@@ -129,6 +129,8 @@ class SpecConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not is_number(self.factor) or not (self.factor > 0 and math.isfinite(self.factor)):
             raise refuse("factor", self.factor, "a finite number > 0")
         check_int("head_k", self.head_k, 1, MAX_NODES)
+        if self.draft is Draft.HYBRID and self.head_k > self.k:
+            raise refuse("head_k", self.head_k, f"at most k ({self.k})")
         if not isinstance(self.model, str):
             raise refuse("model", self.model, "a path, or nothing")
         if self.draft is Draft.HYBRID and self.rule != "match":

@@ -88,6 +88,11 @@ class Tokenizer:
         except KeyError:  # not spelled byte by byte: it stands for itself
             return bytes(spelled.encode())
 
+    def spelling(self, token: int) -> str | None:
+        """How the tables spell an id, control tokens included; None for one that they do not have."""
+        spelled: str | None = self._with_special.id_to_token(token)
+        return spelled
+
     def chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
         """Ids of a conversation up to where the assistant speaks, each message with `role` and `content`.
 

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 
 import msgspec
 import pytest
@@ -17,9 +18,10 @@ from cli import chat as chat_command
 from cli import generate as generate_command
 from cli import real_model
 from cli.main import main
-from cli.real_model import pass_cost
 from models import FakeModel
+from models.calibration import measure_cost
 from models.loading import Loaded
+from scheduler import PassCost
 
 
 class Letters:
@@ -45,7 +47,7 @@ def _letters(monkeypatch):
     loaded = Loaded(FakeModel(3, 26, 1, 30.0, max_model_len=512), Letters())
 
     def load(choices, console):
-        return loaded, pass_cost(loaded.model) if choices.is_adaptive else None
+        return loaded, PassCost(*measure_cost(loaded.model, None, time.perf_counter)) if choices.is_adaptive else None
 
     monkeypatch.setattr(real_model, "locate", lambda name: name)
     for module in (generate_command, chat_command):
@@ -201,6 +203,7 @@ from cli import chat, real_model
 from cli.main import main
 from models import FakeModel
 from models.loading import Loaded
+from scheduler import PassCost
 from tests.cli.test_real_model import Letters
 
 loaded = Loaded(FakeModel(3, 26, 1, 30.0, max_model_len=512), Letters())

@@ -1,6 +1,7 @@
 """Mistakes to plant where a model's drafts go through the engine."""
 
 from tests.mutants.engine import ENGINE, SCHEDULING, mutant
+from tests.mutants.mutant import Mutant
 
 CORE, SEQUENCE, REQUEST = (f"scheduler/{name}.py" for name in ("core", "sequence", "request"))
 PROPOSAL, ADAPTIVE = "scheduler/proposal.py", "scheduler/adaptive.py"
@@ -128,5 +129,38 @@ MUTANTS = [
         "self.config = config = _with_paying_nodes(",
         "self.config = _with_paying_nodes(",
         "actors/trees::as_many_nodes_as_pay_are_found_once_and_told",
+    ),
+    *(
+        Mutant(name, f"scheduler/{file}.py", old, new, (f"tests/actors/test_asking.py::test_{test}",))
+        for name, file, old, new, test in (
+            (
+                "never ask a model again that was not worth it",
+                "sequence",
+                " or (of_text <= 0 and self.asking.num_unasked >= _ASKED_AT_LEAST_EVERY)",
+                "",
+                "a_model_that_costs_more_than_it_brings_is_asked_once_in_a_while",
+            ),
+            (
+                "learn nothing from what a model was asked for",
+                "core",
+                "            sequence.asking.learn(planned.draft.num_nodes, num_accepted)\n",
+                "            pass\n",
+                "a_model_that_is_wrong_is_given_up_though_it_is_cheap",
+            ),
+            (
+                "let each pay the whole of a draft step",
+                "adaptive",
+                "(self._cost.layer_s / num_asked + self._cost.layer_row_s)",
+                "(self._cost.layer_s + self._cost.layer_row_s)",
+                "a_draft_step_is_shared_by_those_it_is_made_for",
+            ),
+            (
+                "ask the model whatever text promises",
+                "sequence",
+                "self.is_asking = gain > of_text or",
+                "self.is_asking = gain > 0 or",
+                "the_model_is_not_asked_where_text_promises_more",
+            ),
+        )
     ),
 ]

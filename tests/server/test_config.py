@@ -22,7 +22,10 @@ from tests.server.harness import serving, wait_until
         ("engine.num_blocks=many", "engine.num_blocks is 'many': integer >= 1"),
         ("engine.num_blocks=0", "engine.num_blocks is 0: an integer >= 1"),
         ("engine.num_bloks=3", "engine.num_bloks is 3: there is no such key (did you mean num_blocks?); known are "),
-        ("engine.speculative={draft='foo',k=4}", "engine.speculative.draft is 'foo': one of 'fake', 'ngram', 'none', "),
+        (
+            "engine.speculative={draft='foo',k=4}",
+            "engine.speculative.draft is 'foo': one of 'eagle', 'eagle3', ",
+        ),
         ("engine.speculative={draft='ngram',k=40}", "engine.speculative.k is 40: an integer in [1, 16]"),
         ("engine.speculative={draft='fake',k=4}", "engine.speculative.draft is 'fake': one of 'none', 'ngram', "),
         ("engine.speculative={draft='ngram'}", "engine.speculative.k is 0: an integer in [1, 16], or a shape"),
