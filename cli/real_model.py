@@ -16,7 +16,8 @@ from cli.endings import Unusable
 from cli.options import NOT_NEGATIVE, SEED, Number
 from models.calibration import measure_cost
 from models.kernel_choice import Kernel
-from models.loading import RELEASES, Loaded, load, locate, pull
+from models.loading import RELEASES, Loaded, locate, pull
+from models.proposers import load_speculative
 from scheduler import PassCost
 from spec import MAX_NODES, Draft, SamplingParams, Shape, SpecConfig, SpecError
 
@@ -153,7 +154,7 @@ def load_model(choices: Choices, console: Console) -> tuple[Loaded, PassCost | N
         try:
             if source in RELEASES and locate(source) is None:
                 pull(source, status.update)
-            loaded = load(source, choices.kernel, choices.threads, time.strftime, choices.speculative)
+            loaded = load_speculative(source, choices.speculative, choices.kernel, choices.threads, time.strftime)
         except (ImportError, OSError, ValueError, RuntimeError) as error:
             raise Unusable(str(error)) from None
         if not choices.is_adaptive:

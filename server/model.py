@@ -39,7 +39,8 @@ def find_model(config: ModelConfig, speculative: SpecConfig = NO_DRAFTS) -> Foun
     if config.source == "fake":
         toy = ToyModel(config.seed, config.order, config.sharp)
         return Found(config.name or "fake", toy.vocab_size, toy.max_model_len)
-    from models.loading import check_drafts, open_model  # noqa: PLC0415  # what it takes to read weights is an extra
+    from models.loading import open_model  # noqa: PLC0415  # what it takes to read weights is an extra
+    from models.proposers import check_drafts  # noqa: PLC0415
 
     with _told_as("model.source", config.source):
         opened = open_model(config.source)
@@ -57,12 +58,13 @@ def load_model(config: ModelConfig, speculative: SpecConfig, *, measures_passes:
         toy = ToyModel(config.seed, config.order, config.sharp)
         return Served(toy, ToyTokenizer(), config.name or "fake", None)
     from models.calibration import measure_cost  # noqa: PLC0415  # what it takes to load weights is an extra
-    from models.loading import check_drafts, load, open_model  # noqa: PLC0415
+    from models.loading import open_model  # noqa: PLC0415
+    from models.proposers import check_drafts, load_speculative  # noqa: PLC0415
 
     with _told_as("engine.speculative.model", speculative.model), contextlib.suppress(FileNotFoundError):
         check_drafts(speculative, open_model(config.source))
     with _told_as("model.source", config.source):
-        loaded = load(config.source, config.kernel, strftime_now=time.strftime, speculative=speculative)
+        loaded = load_speculative(config.source, speculative, config.kernel, strftime_now=time.strftime)
     cost = PassCost(*measure_cost(loaded.model, loaded.proposer, time.perf_counter)) if measures_passes else None
     return Served(loaded.model, loaded.tokenizer, config.name or config.source, cost, loaded.proposer)
 

@@ -1,7 +1,7 @@
 """Models and tokenizers from files: GGUF, or a folder of safetensors."""
 
 from models.loading.gguf_file import GgufFile
-from models.loading.opening import Loaded, check_drafts, load, open_model
+from models.loading.opening import Loaded, load, open_model
 from models.loading.pull import RELEASES, cache_folder, locate, pull
 from models.loading.safetensors_folder import SafetensorsFolder
 from models.loading.tokenizer import Tokenizer
@@ -13,7 +13,6 @@ __all__ = [
     "SafetensorsFolder",
     "Tokenizer",
     "cache_folder",
-    "check_drafts",
     "load",
     "locate",
     "open_model",

@@ -154,7 +154,7 @@ def test_memory_is_what_the_model_can_use():
 )
 def test_what_cannot_be_is_refused_before_a_model_is_loaded(args, said, monkeypatch):
     monkeypatch.setattr(real_model, "locate", lambda name: None if "smollm2-135m" in args else name)
-    monkeypatch.setattr(real_model, "load", None)
+    monkeypatch.setattr(real_model, "load_speculative", None)
     monkeypatch.setattr(real_model, "pull", None)
     result = run(*args)
     assert result.exit_code == 2
