@@ -1,25 +1,33 @@
 """From heads to what proposes with them."""
 
+from functools import partial
+
 from models.heads.eagle import EagleProposer
 from models.heads.linear import LinearProposer
 from models.heads.medusa import MedusaProposer
 from models.heads.weights import EagleHeads, Heads, LinearHeads, MedusaHeads
-from models.kernel_choice import Kernel
+from models.kernel_choice import Kernel, build_linear
 from models.weights import LlamaConfig, LlamaWeights
 
 HeadsProposer = LinearProposer | MedusaProposer | EagleProposer
 
 
-def build_heads(heads: Heads, config: LlamaConfig, weights: LlamaWeights, kernel: Kernel = "auto") -> HeadsProposer:
+def build_heads(
+    heads: Heads,
+    config: LlamaConfig,
+    weights: LlamaWeights,
+    kernel: Kernel = "auto",
+) -> HeadsProposer:
     """Build the proposer over heads for a target of this shape and these weights.
 
     The target is to keep the proposer's `taps`. Raises as `build_llama` does, and ValueError for
     heads that read what such a target does not have.
     """
+    build = partial(build_linear, kernel=kernel)
     match heads:
         case LinearHeads():
-            return LinearProposer(heads, config, weights, kernel)
+            return LinearProposer(heads, config, weights, build)
         case MedusaHeads():
-            return MedusaProposer(heads, config, weights, kernel)
+            return MedusaProposer(heads, config, weights, build)
         case EagleHeads():
-            return EagleProposer(heads, config, weights, kernel)
+            return EagleProposer(heads, config, weights, build)

@@ -7,9 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.heads.eagle_layer import EagleLayer
-from models.heads.parts import Beside, Map, output_of
+from models.heads.parts import Beside, Build, Map, embedding_of, output_of
 from models.heads.weights import EagleHeads, taps_of
-from models.kernel_choice import Kernel, build_linear
 from models.laws import laws_of
 from models.llama import rms_norm
 from models.protocol import Ask, Chunk, Ints, Model
@@ -27,17 +26,17 @@ class EagleProposer:
     max_depth: int | None = None
     """Layers that it can draft."""
 
-    def __init__(self, heads: EagleHeads, config: LlamaConfig, weights: LlamaWeights, kernel: Kernel = "auto") -> None:
+    def __init__(self, heads: EagleHeads, config: LlamaConfig, weights: LlamaWeights, build: Build) -> None:
         """Take heads for the target of this shape and these weights."""
         self.kind = heads.kind
         self._heads = heads
         self._config = config
         self._taps = taps_of(heads, config.num_layers)
         self._target_norm = weights.norm
-        self._embedding = heads.embedding or weights.embedding
-        self._fuse = Map(heads.fuse, kernel)
-        self._layer = EagleLayer(heads, kernel)
-        self._output = build_linear(output_of(heads.words, weights), kernel)
+        self._embedding = embedding_of(heads.embedding, weights)
+        self._fuse = Map(heads.fuse, build)
+        self._layer = EagleLayer(heads, build)
+        self._output = build(output_of(heads.words, weights))
         self._beside: Beside | None = None
         self._block_tokens = 1
         self._num_slots = 0

@@ -6,9 +6,8 @@ from typing import Self
 
 import numpy as np
 
-from models.heads.parts import silu
+from models.heads.parts import Build, silu
 from models.heads.weights import EagleHeads
-from models.kernel_choice import Kernel, build_linear
 from models.llama import attention, rms_norm, rotate
 from models.paged_kv import Pass
 from models.protocol import Ints
@@ -20,14 +19,10 @@ _NONE = np.empty(0, np.int64)
 class EagleLayer:
     """Keys and values in places of one token each: first those of the blocks' slots, then scratch."""
 
-    def __init__(self, heads: EagleHeads, kernel: Kernel) -> None:
+    def __init__(self, heads: EagleHeads, build: Build) -> None:
         self.config = heads.config
-        self._q, self._k, self._v, self._o = (
-            build_linear(matrix, kernel) for matrix in (heads.q, heads.k, heads.v, heads.o)
-        )
-        self._gate, self._up, self._down = (
-            build_linear(matrix, kernel) for matrix in (heads.gate, heads.up, heads.down)
-        )
+        self._q, self._k, self._v, self._o = (build(matrix) for matrix in (heads.q, heads.k, heads.v, heads.o))
+        self._gate, self._up, self._down = (build(matrix) for matrix in (heads.gate, heads.up, heads.down))
         self._norm = heads.mlp_norm
         self._cosines, self._sines = heads.config.rope_table()
         self._keys = self._values = np.empty((0, 1, heads.config.num_kv_heads, heads.config.head_dim), np.float32)

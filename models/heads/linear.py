@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from models.heads.parts import Beside, Map, output_of, unit
+from models.heads.parts import Beside, Build, Map, embedding_of, output_of, unit
 from models.heads.weights import LinearHeads, taps_of
-from models.kernel_choice import Kernel, build_linear
 from models.laws import laws_of
 from models.protocol import Ask, Chunk, Model
 from models.weights import F32, LlamaConfig, LlamaWeights
@@ -23,13 +22,13 @@ class LinearProposer:
     max_depth: int | None = None
     """Layers that it can draft."""
 
-    def __init__(self, heads: LinearHeads, config: LlamaConfig, weights: LlamaWeights, kernel: Kernel = "auto") -> None:
+    def __init__(self, heads: LinearHeads, config: LlamaConfig, weights: LlamaWeights, build: Build) -> None:
         """Take heads for the target of this shape and these weights, of which embeddings and logits may come."""
         self._config = config
         self._taps = taps_of(heads, config.num_layers)
-        self._embedding = weights.embedding
-        self._first, self._later = Map(heads.first, kernel), Map(heads.later, kernel)
-        self._output = build_linear(output_of(heads.words, weights), kernel)
+        self._embedding = embedding_of(None, weights)
+        self._first, self._later = Map(heads.first, build), Map(heads.later, build)
+        self._output = build(output_of(heads.words, weights))
         self._ids = heads.words.ids
         self._beside: Beside | None = None
         self._ends: list[int] = []

@@ -1,13 +1,12 @@
 """The proposer over Medusa heads (Cai et al., 2024)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from models.heads.parts import Beside, Map, depth_of, output_of, silu
+from models.heads.parts import Beside, Build, Map, Product, depth_of, output_of, silu
 from models.heads.weights import MedusaHeads, Words
-from models.kernel_choice import Kernel, build_linear
 from models.laws import laws_of
 from models.llama import rms_norm
 from models.protocol import Ask, Chunk, Model
@@ -23,16 +22,16 @@ class MedusaProposer:
 
     kind = "medusa"
 
-    def __init__(self, heads: MedusaHeads, config: LlamaConfig, weights: LlamaWeights, kernel: Kernel = "auto") -> None:
+    def __init__(self, heads: MedusaHeads, config: LlamaConfig, weights: LlamaWeights, build: Build) -> None:
         """Take heads for the target of this shape and these weights."""
         self._config = config
         self._norm = weights.norm
-        self._blocks = [[Map(block, kernel) for block in blocks] for blocks in heads.blocks]
-        self._outputs: list[Callable[[F32], F32]] = []
+        self._blocks = [[Map(block, build) for block in blocks] for blocks in heads.blocks]
+        self._outputs: list[Product] = []
         shared = None
         for output in heads.outputs:
             product = shared if output is None else None
-            product = product or build_linear(output_of(Words(heads.ids, output), weights), kernel)
+            product = product or build(output_of(Words(heads.ids, output), weights))
             shared = product if output is None else shared
             self._outputs.append(product)
         self._ids = heads.ids

@@ -1,13 +1,16 @@
 """What the proposers with heads are put together from."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from models.heads.weights import Affine, Words
-from models.kernel_choice import Kernel, build_linear
+from models.heads.weights import Affine, Words, decode_bytes
 from models.protocol import Ask, Model, TappedModel
 from models.weights import F32, LlamaConfig, LlamaWeights, Matrix
+
+Product = Callable[[F32], F32]
+Build = Callable[[Matrix], Product]
+"""What makes products of the matrices of heads."""
 
 
 class Beside:
@@ -41,14 +44,20 @@ class Beside:
 class Map:
     """An affine map of rows."""
 
-    def __init__(self, affine: Affine, kernel: Kernel) -> None:
-        self._product = build_linear(affine.weight, kernel)
+    def __init__(self, affine: Affine, build: Build) -> None:
+        self._product = build(affine.weight)
         self._bias = affine.bias
 
     def __call__(self, rows: F32) -> F32:
         """From `[n, inputs]` to `[n, outputs]`."""
         out = self._product(rows)
         return out if self._bias is None else out + self._bias
+
+
+def embedding_of(own: Matrix | None, weights: LlamaWeights) -> Matrix:
+    """Give the matrix of embeddings: the heads' own, or the target's."""
+    chosen = weights.embedding if own is None else own
+    return Matrix(chosen.data, chosen.blocks, decode_bytes) if chosen.blocks == "Q8_0" else chosen
 
 
 def output_of(words: Words, weights: LlamaWeights) -> Matrix:

@@ -137,7 +137,7 @@ def join_bytes(weights: NDArray[np.int8], scales: NDArray[np.float16]) -> Matrix
     data = np.empty((num_outputs, num_blocks, _BLOCK_BYTES), np.uint8)
     data[..., :2] = np.ascontiguousarray(scales)[..., None].view(np.uint8)
     data[..., 2:] = weights.reshape(num_outputs, num_blocks, BLOCK_INPUTS).view(np.uint8)
-    return Matrix(data.reshape(num_outputs, -1), "Q8_0", _decode)
+    return Matrix(data.reshape(num_outputs, -1), "Q8_0", decode_bytes)
 
 
 def split_bytes(data: NDArray[Any]) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
@@ -147,6 +147,8 @@ def split_bytes(data: NDArray[Any]) -> tuple[NDArray[np.int8], NDArray[np.float1
     return weights, np.ascontiguousarray(blocks[..., :2]).view(np.float16)[..., 0]
 
 
-def _decode(data: NDArray[Any]) -> F32:
+def decode_bytes(data: NDArray[Any]) -> F32:
+    """Give rows of an 8-bit matrix as floats."""
     weights, scales = split_bytes(data)
-    return weights.astype(np.float32) * np.repeat(scales.astype(np.float32), BLOCK_INPUTS, axis=1)
+    blocks = weights.reshape(*scales.shape, BLOCK_INPUTS) * scales.astype(np.float32)[..., None]
+    return blocks.reshape(weights.shape)
