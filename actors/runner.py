@@ -67,6 +67,11 @@ class ModelRunner(Actor):
         """Whether a model drafts."""
         return self._proposer is not None
 
+    @property
+    def keeps_draft_state(self) -> bool:
+        """Whether it has state of its own beside the target's."""
+        return self._proposer is not None and self._proposer.keeps_state
+
     def restart(self) -> None:
         """Go on with fresh memory."""
         self._bind_copy()

@@ -126,7 +126,14 @@ class SchedulerActor(Actor):
                 self._cancelled_unseen.discard(seq)
             case Submit(seq, request):
                 speculative = request.speculative or self._config.speculative
-                sequence = Sequence(seq, request, speculative, self._max_model_len, self.core.finished)
+                sequence = Sequence(
+                    seq,
+                    request,
+                    speculative,
+                    self._max_model_len,
+                    self.core.finished,
+                    keeps_draft_state=self._runner.keeps_draft_state,
+                )
                 self._live[seq] = sequence
                 self._last_seq = seq
                 self.core.submit(sequence)
@@ -305,7 +312,7 @@ class SchedulerActor(Actor):
                 counters.rounds_by_drafted[draft.num_nodes] += 1
                 counters.rounds_by_depth[draft.depth] += 1
                 counters.rounds_by_accepted[num_accepted] += 1
-            commits.append((sequence.seq, verified, sequence.covered if sequence.has_proposer else None))
+            commits.append((sequence.seq, verified, sequence.covered if sequence.has_draft_state else None))
             if emitted:
                 published.append((sequence, emitted, planned, outcome))
             if reason is not None:

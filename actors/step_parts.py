@@ -8,7 +8,8 @@ from scheduler import Planned, Proposal
 def draft_ask(planned: Planned, table: list[int]) -> DraftAsk:
     """Ask for the draft that is due, to be grown after the end of the context."""
     sequence, rng = planned.sequence, planned.sequence.draft_rng
-    start = min(sequence.covered, len(sequence.context) - 1)
+    last = len(sequence.context) - 1
+    start = min(sequence.covered, last) if sequence.has_draft_state else last
     return DraftAsk(
         sequence.seq,
         sequence.context[start:],
@@ -52,5 +53,5 @@ def feed(planned: Planned, table: list[int], block_tokens: int) -> Feed:
         )
     #   room was made for the draft that there could have been
     table = table[: blocks_for(sequence.cached + planned.num_tokens, block_tokens)]
-    is_proposed_for = sequence.has_proposer and sequence.covered >= sequence.cached
+    is_proposed_for = sequence.has_draft_state and sequence.covered >= sequence.cached
     return Feed(sequence.seq, planned.ids, sequence.cached, table, spec, is_proposed_for)

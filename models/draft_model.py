@@ -44,6 +44,11 @@ class DraftModel:
         """None: it looks at tokens only."""
         return ()
 
+    @property
+    def keeps_state(self) -> bool:
+        """Keys and values of its own."""
+        return True
+
     def bind(self, num_blocks: int, block_tokens: int, target: Model) -> None:
         """Take fresh memory. Raises ValueError for a target of another vocabulary."""
         if target.vocab_size != self.vocab_size:

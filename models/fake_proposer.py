@@ -69,6 +69,11 @@ class FakeProposer:
         return ()
 
     @property
+    def keeps_state(self) -> bool:
+        """Memory that checks itself."""
+        return True
+
+    @property
     def order(self) -> int:
         """Tokens at the end of a context that its law depends on."""
         return max(self._target.order, self._other.order)

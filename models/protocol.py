@@ -166,6 +166,10 @@ class Proposer(Protocol):
     def taps(self) -> tuple[int, ...]:
         """The hidden states of the target that are read, as in `TappedModel`; none where it only looks at tokens."""
 
+    @property
+    def keeps_state(self) -> bool:
+        """It writes something of its own into the blocks, and is to be fed every token once."""
+
     def bind(self, num_blocks: int, block_tokens: int, target: Model) -> None:
         """Take fresh memory; whatever was fed before is gone. `target` is bound to the blocks that this is beside."""
 

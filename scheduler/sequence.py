@@ -38,6 +38,7 @@ class Sequence:
         "draft_params",
         "draft_rng",
         "drafter",
+        "has_draft_state",
         "has_proposer",
         "is_asked",
         "is_asking",
@@ -72,6 +73,8 @@ class Sequence:
         speculative: SpecConfig,
         max_model_len: int,
         finished: FinishedRequests | None = None,
+        *,
+        keeps_draft_state: bool = True,
     ) -> None:
         self.seq = seq
         self.request = request
@@ -91,7 +94,8 @@ class Sequence:
         self.num_slots = most_slots(request, self.speculative, max_model_len)
         self.rng: Pcg32 = stream(request.seed, request.choice)
         self.draft_rng: Pcg32 = draft_stream(request.seed, request.choice)
-        self.has_proposer = speculative.draft.needs_proposer  # a model drafts for it, and keeps state beside the KV
+        self.has_proposer = speculative.draft.needs_proposer  # a model drafts for it
+        self.has_draft_state = self.has_proposer and keeps_draft_state  # and keeps state beside the KV
         self.covered = 0
         #   a text that depends on drafts may not depend on what others have said
         others = finished if self.may_drop_draft else None
@@ -164,7 +168,7 @@ class Sequence:
     @property
     def salt(self) -> Salt:
         """Whom it shares prefixes with: a proposer's state is there only where the proposer was fed."""
-        return (self.request.cache_salt, "proposer") if self.has_proposer else self.request.cache_salt
+        return (self.request.cache_salt, "proposer") if self.has_draft_state else self.request.cache_salt
 
     def propose(self) -> Proposal:
         """Give this round's draft; the same until the round is settled, whenever and however often it is planned."""

@@ -58,6 +58,11 @@ class EagleProposer:
         """The hidden states that it reads."""
         return self._taps
 
+    @property
+    def keeps_state(self) -> bool:
+        """Keys and values of its own."""
+        return True
+
     def bind(self, num_blocks: int, block_tokens: int, target: Model) -> None:
         """Take fresh memory beside a target. Raises ValueError for one that is not the heads' or keeps other states."""
         self._beside = Beside(target, self._config, self._taps, block_tokens)

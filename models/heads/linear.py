@@ -49,6 +49,11 @@ class LinearProposer:
         """The hidden states that it reads."""
         return self._taps
 
+    @property
+    def keeps_state(self) -> bool:
+        """The target's hidden states are all there is."""
+        return False
+
     def bind(self, num_blocks: int, block_tokens: int, target: Model) -> None:
         """Stand beside a target. Raises ValueError for one that is not the heads' or keeps other states."""
         del num_blocks

@@ -57,6 +57,11 @@ class MedusaProposer:
         """Layers that it can draft: one a head."""
         return len(self._blocks)
 
+    @property
+    def keeps_state(self) -> bool:
+        """The target's hidden states are all there is."""
+        return False
+
     def bind(self, num_blocks: int, block_tokens: int, target: Model) -> None:
         """Stand beside a target. Raises ValueError for one that is not the heads' or keeps other states."""
         del num_blocks

@@ -144,3 +144,20 @@ async def test_heads_that_fail_cost_speed_and_no_text(kind):
             (3,),
         )
         assert of_client == (one.tokens, one.logprobs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_heads_without_state_of_their_own_share_prefixes_with_plain_requests(kind):
+    """All that they read is the target's. The others' blocks are shared only as far as they have been fed."""
+    drafts, prompt = proposer(kind), list(range(10, 30))
+    speculative = SpecConfig(kind, 2, rule="match")
+    config = EngineConfig(num_blocks=40, block_tokens=4, max_model_len=128, speculative=speculative)
+    plain = SpecConfig.parse("none", 1)
+    async with Engine(target(drafts.taps), config, proposer=drafts) as engine:
+        await read(engine.submit(Request(prompt=prompt, params=PARAMS[0], max_tokens=4, speculative=plain)))
+        request = Request(prompt=[*prompt, 3], params=PARAMS[0], max_tokens=12)
+        seen = await read(engine.submit(request))
+        num_cached = engine.stats().counters.num_cached_tokens
+    assert (num_cached > 0) is not drafts.keeps_state
+    one = alone(request, speculative, drafts)
+    assert seen == (one.tokens, one.logprobs)

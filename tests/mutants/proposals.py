@@ -12,14 +12,14 @@ MUTANTS = [
     mutant(
         "share what the proposer has not written",
         SCHEDULING,
-        "sequence.covered if sequence.has_proposer else None",
+        "sequence.covered if sequence.has_draft_state else None",
         "None",
         "actors/trees::an_answer_that_comes_back_as_a_prompt_finds_the_proposers_state",
     ),
     mutant(
         "share with a proposer what none was fed",
         SEQUENCE,
-        'return (self.request.cache_salt, "proposer") if self.has_proposer else self.request.cache_salt',
+        'return (self.request.cache_salt, "proposer") if self.has_draft_state else self.request.cache_salt',
         "return self.request.cache_salt",
         "actors/trees::what_no_proposer_was_fed_is_found_by_none",
     ),
@@ -54,7 +54,7 @@ MUTANTS = [
     mutant(
         "feed prefill to the target only",
         STEP_PARTS,
-        "is_proposed_for = sequence.has_proposer and sequence.covered >= sequence.cached",
+        "is_proposed_for = sequence.has_draft_state and sequence.covered >= sequence.cached",
         "is_proposed_for = False",
         "actors/trees::a_prefix_hit_brings_the_proposers_state",
     ),
