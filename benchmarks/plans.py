@@ -15,7 +15,7 @@ import numpy as np
 
 from actors import Engine, EngineConfig, Request
 from benchmarks.real import GREEDY, NAME, NUM_TOKENS, PROMPTS
-from models.calibration import measure_pass
+from models.calibration import ROWS, measure_pass
 from models.loading import load, locate
 from plans.adaptive import AdaptiveReplay
 from plans.gain import Given, plain_s, speedups
@@ -28,9 +28,11 @@ from plans.replay import Replay
 from plans.roofline import Roofline
 from plans.tokens import Words
 from scheduler import NO_DRAFTS, PassCost
+from sims.rounds import measure_rounds
 from spec import SpecConfig
 
 SIZES = list(range(1, 17))
+NUM_TURNS = 5
 
 
 def main() -> None:
@@ -121,9 +123,10 @@ def published() -> None:
 
 
 def measured() -> None:
-    """SmolLM2 in the engine: speed-ups predicted from the plain run's text and the cost of passes, and measured."""
+    """SmolLM2 in the engine: speed-ups predicted from the plain run's text and the cost of rounds, and measured."""
     loaded = load(NAME)
     model, known = loaded.model, methods()["lookup"]
+    of_engine = PassCost(ROWS, tuple(measure_pass(model, time.perf_counter)))
     ways: dict[str, tuple[SpecConfig, bool]] = {"plain": (NO_DRAFTS, False)}
     ways |= {f"k {k}": (known.config(k), False) for k in (4, 7, 10)} | {"adaptive": (known.config(10), True)}
     print("\n| prompt | drafts | predicted | measured | error |")
@@ -132,28 +135,21 @@ def measured() -> None:
     for name, text in PROMPTS.items():
         prompt = loaded.tokenizer.encode(text, parse_special=True)
         context = len(prompt) + NUM_TOKENS // 2
-        rows = (1, 2, 3, 5, 8, 9, 11, 17)
+        rows = (1, 2, 3, 5, 8, 9, 11)
         taken: dict[str, list[float]] = {way: [] for way in ways}
-        passes: list[list[float]] = []
+        costs: list[list[float]] = []
         said: list[int] = []
-        of_engine: PassCost | None = None
-        for _ in range(7):  # passes and runs in turn: a machine that drifts drifts for both
-            passes.append(measure_pass(model, time.perf_counter, context=context, repeat=5, rows=rows))
-            of_engine = of_engine or PassCost(rows, tuple(passes[0]))
+        for _ in range(NUM_TURNS):  # costs and runs in turn: a machine that drifts drifts for both
+            costs.append(asyncio.run(measure_rounds(model, time.perf_counter, context=context, rows=rows)))
             for way, (spec, is_adaptive) in ways.items():
                 seconds_taken, ids = asyncio.run(_run(model, prompt, spec, of_engine if is_adaptive else None))
                 taken[way].append(seconds_taken)
                 said = said or ids
                 assert ids == said, "drafts change no text"
-        seconds = np.median(passes, axis=0).tolist()
+        seconds = np.median(costs, axis=0).tolist()
         cost = Measured([Point(n, 1, context, s) for n, s in zip(rows, seconds, strict=True)], "here")
         #   the first token comes with the prompt's pass
         recording = Recording(np.array(prompt + said), len(prompt) + 1, None)
-        #   what a step takes beside its pass, drafts or none
-        step_s = max(0.0, statistics.median(taken["plain"]) / (NUM_TOKENS - 1) - plain_s(cost, 1, context))
-        with_step = Measured(
-            [Point(p.rows, 1, context, p.seconds + step_s) for p in cost.points], "here, with the step"
-        )
         for way, (spec, is_adaptive) in ways.items():
             if way == "plain":
                 continue
@@ -162,12 +158,12 @@ def measured() -> None:
             else:
                 rounds = Replay([known], [spec.k]).rounds(recording)[:1]
             tokens = np.array(float(recording.num_completion))
-            found = float(speedups(rounds.astype(float), tokens, np.array([known.draft_us]), with_step, 1, context)[0])
+            found = float(speedups(rounds.astype(float), tokens, np.array([known.draft_us]), cost, 1, context)[0])
             real = statistics.median(a / b for a, b in zip(taken["plain"], taken[way], strict=True))
             errors.append(found / real - 1)
             print(f"| {name} | {way} | {found:.2f} | {real:.2f} | {errors[-1]:+.1%} |")
-        plain_ms = plain_s(cost, 1, context) * 1e3
-        print(f"| {name} | a plain pass {plain_ms:.2f} ms, a step besides {step_s * 1e3:.2f} | | | |")
+        plain_ms = statistics.median(taken["plain"]) / (NUM_TOKENS - 1) * 1e3
+        print(f"| {name} | a plain round, ms | {plain_s(cost, 1, context) * 1e3:.2f} | {plain_ms:.2f} | |")
     print(f"largest error {max(map(abs, errors)):.1%}")
 
 

@@ -1,5 +1,6 @@
-"""`outrider measure`: what passes of a model cost on this machine, for `outrider plan --cost`."""
+"""`outrider measure`: what rounds with a model cost on this machine, for `outrider plan --cost`."""
 
+import asyncio
 import platform
 import time
 
@@ -12,39 +13,43 @@ from cli.options import Numbers
 from cli.outputs import OutFile, Output
 from cli.progress import Progress
 from cli.real_model import DEFAULT_MODEL
-from models.calibration import measure_pass
 from models.kernel_choice import Kernel
 from models.loading import load
 from plans.errors import PlanError
 from plans.measured import FORMAT, CostFile, Measured, Point
+from sims.rounds import MAX_ROWS, NUM_ROUNDS, measure_rounds
 
 _MOST = 4096
 
 
-def _counts(numbers: list[int]) -> list[int]:
-    for number in numbers:
-        if not 1 <= number <= _MOST:
-            raise PlanError(f"{number}: 1 to {_MOST:,}")
-    return sorted(set(numbers))
+def _counts(most: int) -> Numbers:
+    def check(numbers: list[int]) -> list[int]:
+        for number in numbers:
+            if not 1 <= number <= most:
+                raise PlanError(f"{number}: 1 to {most:,}")
+        return sorted(set(numbers))
+
+    return Numbers(check)
 
 
-_COUNTS = Numbers(_counts)
-
-
-@click.command(short_help="Measure what passes of a model cost on this machine.")
+@click.command(short_help="Measure what rounds with a model cost on this machine.")
 @click.option("--model", default=DEFAULT_MODEL, show_default=True, help="A known model, a GGUF file or a folder.")
 @click.option("--kernel", type=click.Choice(["auto", "numpy", "numba"]), default="auto", show_default=True)
 @click.option("--threads", type=click.IntRange(1, 1024), help="Of the compiled kernel.", show_default="one a processor")
 @click.option(
     "--rows",
-    type=_COUNTS,
+    type=_counts(MAX_ROWS),
     default=(1, 2, 3, 5, 9, 17),
     show_default="1,2,3,5,9,17",
     help="Rows of each sequence: one, and those of a draft.",
 )
-@click.option("--batches", type=_COUNTS, default=(1, 4), show_default="1,4", help="Sequences in a pass.")
-@click.option("--contexts", type=_COUNTS, default=(64, 512), show_default="64,512", help="Cached tokens of each.")
-@click.option("--repeat", type=click.IntRange(1), default=7, show_default=True, help="Passes of each kind; the median.")
+@click.option("--batches", type=_counts(_MOST), default=(1, 4), show_default="1,4", help="Sequences in a round.")
+@click.option(
+    "--contexts", type=_counts(_MOST), default=(64, 512), show_default="64,512", help="Cached tokens of each."
+)
+@click.option(
+    "--repeat", type=click.IntRange(1), default=3, show_default=True, help="Stretches of each kind; the median."
+)
 @click.option("--json", "json_file", type=OutFile(), help="Write the points, for `outrider plan --cost`.")
 def measure(
     model: str,
@@ -56,10 +61,11 @@ def measure(
     repeat: int,
     json_file: Output | None,
 ) -> None:
-    """Time passes of a model on this machine, by rows, batch and context.
+    """Time rounds in the engine with a model on this machine, by rows, batch and context.
 
-    The points written with --json are a cost for `outrider plan --cost`, so that what a plan says is of this machine.
-    Leave the machine alone meanwhile.
+    A round is the pass, its verification, and what the engine does until the next pass begins. The points written with
+    --json are a cost for `outrider plan --cost`, so that what a plan says is of this machine. Leave the machine alone
+    meanwhile.
     """
     if threads is not None and kernel == "numpy":
         raise click.UsageError("--threads has no effect here: it needs the compiled kernel, without --kernel numpy")
@@ -69,15 +75,21 @@ def measure(
         runs = load(model, kernel, threads).model
     except (ImportError, OSError, ValueError, RuntimeError) as error:
         raise Unusable(str(error)) from None
-    longest = max(contexts) + max(rows)
+    if contexts[0] < rows[-1]:
+        raise click.UsageError(f"--contexts: {contexts[0]}: at least {rows[-1]}, the most of --rows: drafts are copied")
+    longest = max(contexts) + max(rows) + NUM_ROUNDS
     if longest > runs.max_model_len:
-        raise Unusable(f"--contexts and --rows: {longest:,} positions, and {model} has {runs.max_model_len:,}")
+        raise Unusable(
+            f"--contexts and --rows: {longest:,} positions with the answer, and {model} has {runs.max_model_len:,}"
+        )
     points: list[Point] = []
     kinds = [(batch, context) for context in contexts for batch in batches]
     with Progress() as progress:
         for num_done, (batch, context) in enumerate(kinds):
             progress.show("batches and contexts measured", num_done, len(kinds))
-            seconds = measure_pass(runs, time.perf_counter, context=context, repeat=repeat, rows=rows, batch=batch)
+            seconds = asyncio.run(
+                measure_rounds(runs, time.perf_counter, context=context, rows=rows, batch=batch, repeat=repeat)
+            )
             points += [Point(n * batch, batch, context, s) for n, s in zip(rows, seconds, strict=True)]
     console = Console(highlight=False)
     if json_file is None or not json_file.is_stdout:

@@ -1,7 +1,7 @@
 """What a pass costs on this machine, by the number of rows it feeds."""
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import copy
 
 from models.drafting import DraftOrder, draft
@@ -9,28 +9,20 @@ from models.protocol import Chunk, Model, Proposer
 from spec import Chain, Pcg32
 
 ROWS = (1, 2, 3, 5, 9, 17, 33)
+_CONTEXT = 64
 _DRAFTED_AT_ONCE = 8
 
 
-def measure_pass(
-    model: Model,
-    now: Callable[[], float],
-    *,
-    context: int = 64,
-    repeat: int = 7,
-    rows: Sequence[int] = ROWS,
-    batch: int = 1,
-) -> list[float]:
-    """Time passes of `rows` rows for each of `batch` sequences with `context` tokens; median seconds for each.
+def measure_pass(model: Model, now: Callable[[], float], *, repeat: int = 7) -> list[float]:
+    """Time passes of each of ROWS rows for a sequence with a few cached tokens; median seconds for each.
 
     The sizes are timed in turn, so that a machine that drifts drifts for all. Binds the model to memory of its own:
     bind it again before use. `now` is a clock in seconds.
     """
-    length = context + max(rows)
-    model.bind(batch, length)
-    model.forward([Chunk(ids=[0] * context, start=0, table=[i], num_rows=0) for i in range(batch)])
-    chunks = [[Chunk(ids=[0] * n, start=context, table=[i], num_rows=n) for i in range(batch)] for n in rows]
-    times: list[list[float]] = [[] for _ in rows]
+    model.bind(1, _CONTEXT + max(ROWS))
+    model.forward([Chunk(ids=[0] * _CONTEXT, start=0, table=[0], num_rows=0)])
+    chunks = [[Chunk(ids=[0] * n, start=_CONTEXT, table=[0], num_rows=n)] for n in ROWS]
+    times: list[list[float]] = [[] for _ in ROWS]
     for _ in range(repeat):
         for taken, chunk in zip(times, chunks, strict=True):
             model.forward(chunk)  # a pass of another size leaves caches that make small ones seem slow
@@ -41,24 +33,24 @@ def measure_pass(
 
 
 def measure_draft(
-    proposer: Proposer, target: Model, now: Callable[[], float], *, context: int = 64, repeat: int = 7
+    proposer: Proposer, target: Model, now: Callable[[], float], *, repeat: int = 7
 ) -> tuple[float, float]:
     """Time a layer of drafts for one sequence and what it takes longer for each further one; median seconds.
 
     Two tokens are fed to each, about as many as a round keeps. Works on copies with memory of their own.
     """
     model, proposer = copy(target), copy(proposer)
-    model.bind(_DRAFTED_AT_ONCE, context)
-    model.forward([Chunk([0] * context, 0, [i], 0) for i in range(_DRAFTED_AT_ONCE)])
-    proposer.bind(_DRAFTED_AT_ONCE, context, model)
-    proposer.feed([Chunk([0] * context, 0, [i], 0) for i in range(_DRAFTED_AT_ONCE)])
+    model.bind(_DRAFTED_AT_ONCE, _CONTEXT)
+    model.forward([Chunk([0] * _CONTEXT, 0, [i], 0) for i in range(_DRAFTED_AT_ONCE)])
+    proposer.bind(_DRAFTED_AT_ONCE, _CONTEXT, model)
+    proposer.feed([Chunk([0] * _CONTEXT, 0, [i], 0) for i in range(_DRAFTED_AT_ONCE)])
     rng = Pcg32(0, 0)  # the best child is taken, and none drawn
-    orders = [DraftOrder([0, 0], context - 2, [i], Chain(1), "top", 1, rng) for i in range(_DRAFTED_AT_ONCE)]
+    orders = [DraftOrder([0, 0], _CONTEXT - 2, [i], Chain(1), "top", 1, rng) for i in range(_DRAFTED_AT_ONCE)]
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(repeat + 1):  # the first is to warm up
         for taken, asked in zip(times, (orders[:1], orders), strict=True):
             start = now()
-            draft(proposer, asked, context)
+            draft(proposer, asked, _CONTEXT)
             taken.append(now() - start)
     one, all_ = (statistics.median(taken[1:]) for taken in times)
     return one, max(0.0, all_ - one) / (_DRAFTED_AT_ONCE - 1)

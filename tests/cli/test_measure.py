@@ -44,10 +44,12 @@ def test_points_are_of_each_batch_and_context_and_a_cost_to_plan_with(tmp_path):
     ("options", "told"),
     [
         (["--rows", "1", "--batches", "1"], "two or more"),
-        (["--rows", "0,1"], "0: 1 to 4,096"),
+        (["--rows", "0,1"], "0: 1 to 17"),
         (["--rows", "1-99999999999"], "no list of integers"),
-        (["--contexts", "250"], "267 positions"),
+        (["--contexts", "250"], "281 positions"),
         (["--kernel", "numpy", "--threads", "2"], "--threads has no effect"),
+        (["--rows", "1,18"], "18: 1 to 17"),
+        (["--rows", "1,9", "--contexts", "8,64"], "--contexts: 8: at least 9, the most of --rows"),
     ],
 )
 def test_what_cannot_be_measured_is_said(options, told):

@@ -108,4 +108,18 @@ MUTANTS = [
         "        if share > 1:\n",
         "plans/plan::a_tokenizer_that_does_not_know_the_log_is_told",
     ),
+    mutant(
+        "measure a size's first rounds, while caches settle",
+        "sims/rounds.py",
+        "between[NUM_WARM:]",
+        "between[:NUM_TIMED]",
+        "sims/rounds::the_first_rounds_of_a_size_are_left_out",
+    ),
+    mutant(
+        "measure rounds whose drafts are as short as what was last copied",
+        "sims/rounds.py",
+        '        occurrence="earliest",\n',
+        '        occurrence="latest",\n',
+        "sims/rounds::a_round_takes_what_its_pass_takes_where_nothing_else_takes_time",
+    ),
 ]
