@@ -21,7 +21,7 @@ def build_llama(
     `num_threads` is for the compiled kernel; None is one per processor. Raises ValueError for an unknown kernel,
     ImportError for "numba" without it.
     """
-    if not _is_compiled(kernel):
+    if not is_compiled(kernel):
         return Llama(config, weights)
     model: Model = need("models.fast_llama", "fast").FastLlama(config, weights, num_threads)
     return model
@@ -29,13 +29,13 @@ def build_llama(
 
 def build_linear(matrix: Matrix, kernel: Kernel = "auto") -> Callable[[F32], F32]:
     """Build the product of rows with one matrix; raises as `build_llama` does."""
-    if not _is_compiled(kernel):
+    if not is_compiled(kernel):
         return RowLinear(matrix.dense())
     product: Callable[[F32], F32] = need("models.kernels.packed_linear", "fast").PackedLinear(matrix)
     return product
 
 
-def _is_compiled(kernel: Kernel) -> bool:
+def is_compiled(kernel: Kernel) -> bool:
     """Tell whether a kernel is compiled code here. Raises ValueError for an unknown one, ImportError for a missing."""
     if kernel not in get_args(Kernel):
         raise ValueError(f"kernel {kernel}: must be one of {', '.join(get_args(Kernel))}")

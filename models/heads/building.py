@@ -2,11 +2,13 @@
 
 from functools import partial
 
+from models.extras import need
 from models.heads.eagle import EagleProposer
+from models.heads.eagle_layer import Attend, attend_in_tables
 from models.heads.linear import LinearProposer
 from models.heads.medusa import MedusaProposer
 from models.heads.weights import EagleHeads, Heads, LinearHeads, MedusaHeads
-from models.kernel_choice import Kernel, build_linear
+from models.kernel_choice import Kernel, build_linear, is_compiled
 from models.weights import LlamaConfig, LlamaWeights
 
 HeadsProposer = LinearProposer | MedusaProposer | EagleProposer
@@ -30,4 +32,12 @@ def build_heads(
         case MedusaHeads():
             return MedusaProposer(heads, config, weights, build)
         case EagleHeads():
-            return EagleProposer(heads, config, weights, build)
+            return EagleProposer(heads, config, weights, build, _attend(heads.config, kernel))
+
+
+def _attend(config: LlamaConfig, kernel: Kernel) -> Attend:
+    """Give what lets an eagle layer attend: compiled code is for heads of whole vectors."""
+    if not is_compiled(kernel) or config.head_dim % 16:
+        return attend_in_tables
+    compiled: Attend = need("models.kernels.place_attention", "fast").attend_places
+    return compiled

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.heads.eagle_layer import EagleLayer
+from models.heads.eagle_layer import Attend, EagleLayer
 from models.heads.parts import Beside, Build, Map, embedding_of, output_of
 from models.heads.weights import EagleHeads, taps_of
 from models.laws import laws_of
@@ -26,7 +26,9 @@ class EagleProposer:
     max_depth: int | None = None
     """Layers that it can draft."""
 
-    def __init__(self, heads: EagleHeads, config: LlamaConfig, weights: LlamaWeights, build: Build) -> None:
+    def __init__(
+        self, heads: EagleHeads, config: LlamaConfig, weights: LlamaWeights, build: Build, attend: Attend
+    ) -> None:
         """Take heads for the target of this shape and these weights."""
         self.kind = heads.kind
         self._heads = heads
@@ -35,7 +37,7 @@ class EagleProposer:
         self._target_norm = weights.norm
         self._embedding = embedding_of(heads.embedding, weights)
         self._fuse = Map(heads.fuse, build)
-        self._layer = EagleLayer(heads, build)
+        self._layer = EagleLayer(heads, build, attend)
         self._output = build(output_of(heads.words, weights))
         self._beside: Beside | None = None
         self._block_tokens = 1

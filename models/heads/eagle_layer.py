@@ -1,6 +1,6 @@
 """The decoder layer of EAGLE heads, with the keys and values of contexts in blocks and of drafted nodes in scratch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Self
 
@@ -13,14 +13,29 @@ from models.paged_kv import Pass
 from models.protocol import Ints
 from models.weights import F32
 
+Attend = Callable[[F32, Sequence[Ints], F32, F32], F32]
+"""From queries `[rows, heads, head_dim]`, what places each row sees, keys and values: `[rows, heads * head_dim]`."""
+
 _NONE = np.empty(0, np.int64)
+
+
+def attend_in_tables(q: F32, seen: Sequence[Ints], keys: F32, values: F32) -> F32:
+    """Attend as a llama does: a row is a sequence of its own, in blocks of one token."""
+    counts = np.array([len(places) for places in seen], np.int64)
+    tables = np.zeros((len(seen), int(counts.max(initial=0))), np.int64)
+    for table, places in zip(tables, seen, strict=True):
+        table[: len(places)] = places
+    no_paths = np.empty((len(seen), 0), np.int64)
+    fed = Pass(_NONE, counts - 1, _NONE, _NONE, np.arange(len(seen)), counts, no_paths, tables, _NONE)
+    return attention(q, fed, keys, values)
 
 
 class EagleLayer:
     """Keys and values in places of one token each: first those of the blocks' slots, then scratch."""
 
-    def __init__(self, heads: EagleHeads, build: Build) -> None:
+    def __init__(self, heads: EagleHeads, build: Build, attend: Attend) -> None:
         self.config = heads.config
+        self._attend = attend
         self._q, self._k, self._v, self._o = (build(matrix) for matrix in (heads.q, heads.k, heads.v, heads.o))
         self._gate, self._up, self._down = (build(matrix) for matrix in (heads.gate, heads.up, heads.down))
         self._norm = heads.mlp_norm
@@ -46,16 +61,9 @@ class EagleLayer:
     def run(self, residual: F32, x: F32, positions: Ints, seen: Sequence[Ints]) -> F32:
         """Give the layer's outputs `[n, dim]`: row `i` attends to the places `seen[i]`, its own the last of them."""
         config = self.config
-        counts = np.array([len(places) for places in seen], np.int64)
-        tables = np.zeros((len(seen), int(counts.max(initial=0))), np.int64)
-        for table, places in zip(tables, seen, strict=True):
-            table[: len(places)] = places
-        #   a sequence for each row, in blocks of one token
-        rows = np.arange(len(seen))
-        fed = Pass(_NONE, counts - 1, _NONE, _NONE, rows, counts, np.empty((len(seen), 0), np.int64), tables, _NONE)
         q = rotate(self._q(x).reshape(-1, config.num_heads, config.head_dim), *self._rotation(positions))
         with np.errstate(over="ignore", invalid="ignore"):  # a row that is not finite is its own sequence's matter
-            y = residual + self._o(attention(q, fed, self._keys, self._values))
+            y = residual + self._o(self._attend(q, seen, self._keys, self._values))
             normed = rms_norm(y, self._norm, config.norm_eps)
             return y + self._down(silu(self._gate(normed)) * self._up(normed))
 

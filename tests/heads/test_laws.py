@@ -54,6 +54,7 @@ def test_the_forward_pass_of_the_paper(kind, kernel, model, variant):
 def test_laws_do_not_depend_on_company(beside):
     contexts = [(IDS[:13], [3, 0, 7, 1]), (IDS[20:29], [2, 9, 4]), (IDS[30:31], [5]), (IDS[40:60], [6, 8, 10, 11, 12])]
     expected = [beside.fresh(ids, TREE) for ids, _ in contexts]
+    beside.prefill(IDS[50:60], [5, 4, 3])  # another sequence had these blocks
     for ids, table in contexts:
         cuts = [0, min(5, len(ids) - 1), len(ids) - 1]
         for first, end in pairwise(cuts):
