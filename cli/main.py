@@ -14,6 +14,7 @@ from cli.models import models
 from cli.plan import plan
 from cli.serve import serve
 from cli.sim import sim
+from cli.sweep import sweep
 from outrider import __version__
 
 
@@ -28,6 +29,7 @@ main.add_command(sim)
 main.add_command(plan)
 main.add_command(measure)
 main.add_command(explore)
+main.add_command(sweep)
 main.add_command(serve)
 main.add_command(load)
 main.add_command(config)

@@ -1,6 +1,7 @@
 """`outrider plan`: what speculation would gain on recorded traffic, and what to configure."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -77,23 +78,10 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 def plan(
     ctx: click.Context,
     /,
-    logs: tuple[Path, ...],
-    layout: str | None,
-    tokenizer: str,
-    limit: int | None,
-    names: tuple[str, ...],
-    sizes: list[int],
-    max_ngram: int,
-    min_ngram: int,
-    given: tuple[str, ...],
-    hardware: str | None,
-    model: str | None,
-    costs: tuple[Path, ...],
-    batches: list[int],
-    batch: int | None,
     explain: bool,
     json_file: Output | None,
     html_file: Output | None,
+    **_: Any,
 ) -> None:
     """Say what speculation would gain on the requests recorded in LOGS, from what they say and no model.
 
@@ -104,35 +92,8 @@ def plan(
     LOGS are read in the order given: JSON lines or arrays, gzipped or not, or Parquet, with prompt and completion (text
     or ids), messages, requests and responses, or conversations as ShareGPT has them.
     """
-    if costs and (hardware or model):
-        raise click.UsageError("--cost takes the place of --hardware and --model", ctx)
-    if min_ngram > max_ngram:
-        raise click.UsageError(f"--min-ngram {min_ngram}: at most --max-ngram, {max_ngram}", ctx)
-    batch = batches[0] if batch is None else batch
-    if batch not in batches:
-        batches = sorted({*batches, batch})
     try:
-        cost: Cost
-        if costs:
-            cost = read_costs(costs)
-        else:
-            cost = Roofline(
-                find(Hardware, HARDWARE, hardware or "h100"), find(ModelShape, MODELS, model or "llama-3.1-8b")
-            )
-        asked = Asked(
-            choose_methods(list(dict.fromkeys(names)), methods(max_ngram, min_ngram)),
-            sizes,
-            [Given.parse(text) for text in given],
-            cost,
-            batches,
-            batch,
-        )
-        taken = {method.name for method in asked.methods}
-        for each in asked.given:
-            if each.name in taken:
-                raise PlanError(f"acceptance {each.name}: a name that no other method has")
-            taken.add(each.name)
-        log = Log(logs, layout, encoder(tokenizer), limit)
+        log, asked = read_plan(ctx)
         with Progress() as progress:
             answer = make_plan(log, asked, lambda what, num: progress.show(what, num, None))
     except (PlanError, ImportError) as error:
@@ -143,3 +104,36 @@ def plan(
         json_file.write(msgspec.json.encode(answer) + b"\n")
     if html_file is not None:
         html_file.write(page(answer).encode())
+
+
+def read_plan(ctx: click.Context) -> tuple[Log, Asked]:
+    """Read what a plan is made of from the options. Raises click.UsageError, PlanError and ImportError."""
+    o = ctx.params
+    if o["costs"] and (o["hardware"] or o["model"]):
+        raise click.UsageError("--cost takes the place of --hardware and --model", ctx)
+    if o["min_ngram"] > o["max_ngram"]:
+        raise click.UsageError(f"--min-ngram {o['min_ngram']}: at most --max-ngram, {o['max_ngram']}", ctx)
+    batches: list[int] = o["batches"]
+    batch = batches[0] if o["batch"] is None else o["batch"]
+    if batch not in batches:
+        batches = sorted({*batches, batch})
+    cost: Cost
+    if o["costs"]:
+        cost = read_costs(o["costs"])
+    else:
+        hardware = find(Hardware, HARDWARE, o["hardware"] or "h100")
+        cost = Roofline(hardware, find(ModelShape, MODELS, o["model"] or "llama-3.1-8b"))
+    asked = Asked(
+        choose_methods(list(dict.fromkeys(o["names"])), methods(o["max_ngram"], o["min_ngram"])),
+        o["sizes"],
+        [Given.parse(text) for text in o["given"]],
+        cost,
+        batches,
+        batch,
+    )
+    taken = {method.name for method in asked.methods}
+    for each in asked.given:
+        if each.name in taken:
+            raise PlanError(f"acceptance {each.name}: a name that no other method has")
+        taken.add(each.name)
+    return Log(o["logs"], o["layout"], encoder(o["tokenizer"]), o["limit"]), asked
