@@ -62,6 +62,9 @@ def sweep(
     try:
         grid = read(file)
         cells = cells_of(grid)
+    except SimError as error:
+        raise Unusable(f"{file}: {error}") from None
+    try:
         with Store(out) as store:
             table = _run(grid, cells, store, out, workers, ray_address)
     except SimError as error:

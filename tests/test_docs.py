@@ -77,6 +77,8 @@ def test_commands_work(words, tmp_path, monkeypatch):
     for i, word in enumerate(words):  # the files that a snippet before, or the reader, has made
         if word == "--config" and words[i + 1].endswith(".json"):
             CliRunner().invoke(main, ["sim", *SHORT["sim"], "--json", words[i + 1]])
+        elif words[0] == "sweep" and i == 1:
+            Path(word).write_text(sweep_file())
         elif words[0] == "plan" and (i == 1 or words[i - 1] == "--cost"):
             Path(word).write_text("")
         elif word in ("--trace", "--replay", "--file") or words[i - 1] == "--scenario":
@@ -94,11 +96,23 @@ def test_commands_work(words, tmp_path, monkeypatch):
             command.make_context(name, rest, parent=context).close()  # raises for what is not known or not allowed
 
 
+def sweep_file():
+    """The file of the docs that describes a sweep."""
+    (found,) = {param.values[0] for param in snippets("toml") if param.values[0].startswith("command")}
+    return found
+
+
 @pytest.mark.parametrize("text", list(snippets("toml")))
 def test_configurations_are_taken(text, tmp_path):
     path = tmp_path / "runtime.toml"
     path.write_text(text)
-    load_config(path, {})
+    if text == sweep_file():
+        result = CliRunner().invoke(main, ["sweep", str(path), "--json", "-"])
+        assert result.exit_code == 0, result.output
+        assert len(msgspec.json.decode(result.stdout)["rows"]) == 6
+        assert (tmp_path / "runtime.sweep" / "page.html").exists()
+    else:
+        load_config(path, {})
 
 
 @pytest.mark.parametrize("text", list(snippets("json")))

@@ -51,25 +51,25 @@ def read(path: Path) -> Grid:
     try:
         grid = msgspec.toml.decode(path.read_bytes(), type=Grid)
     except OSError as error:
-        raise SimError(f"{path}: {error.strerror}") from None
+        raise SimError(str(error.strerror)) from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise SimError(f"{path}: {error}") from None
+        raise SimError(str(error)) from None
     for name, values in grid.axes.items():
         if not isinstance(values, list) or not values:
-            raise SimError(f"{path}: axes.{name}: {values!r} is no list of one value or more")
+            raise SimError(f"axes.{name}: {values!r} is no list of one value or more")
         for i, value in enumerate(values):
             if value in values[:i]:
-                raise SimError(f"{path}: axes.{name}: {value!r} is there twice")
+                raise SimError(f"axes.{name}: {value!r} is there twice")
         if name in grid.options:
-            raise SimError(f"{path}: {name} is in [options] and in [axes]: it is fixed or it varies")
+            raise SimError(f"{name} is in [options] and in [axes]: it is fixed or it varies")
     if isinstance(grid.seeds, int) and grid.seeds < 1:
-        raise SimError(f"{path}: seeds: {grid.seeds} is not a count from 1 on, nor a list of seeds")
+        raise SimError(f"seeds: {grid.seeds} is not a count from 1 on, nor a list of seeds")
     if isinstance(grid.seeds, list) and (not grid.seeds or len(set(grid.seeds)) < len(grid.seeds)):
-        raise SimError(f"{path}: seeds: {grid.seeds} is no list of different seeds, one or more")
+        raise SimError(f"seeds: {grid.seeds} is no list of different seeds, one or more")
     num_seeds = len(grid.seeds) if isinstance(grid.seeds, list) else grid.seeds or 1
     num_cells = prod(map(len, grid.axes.values())) * num_seeds
     if num_cells > MOST_CELLS:
-        raise SimError(f"{path}: a grid of {num_cells:,} cells; at most {MOST_CELLS:,}")
+        raise SimError(f"a grid of {num_cells:,} cells; at most {MOST_CELLS:,}")
     return grid
 
 

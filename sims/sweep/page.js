@@ -16,9 +16,8 @@
     return made;
   };
   const svg = (tag, attributes, text = null) => node(tag, attributes, text, "http://www.w3.org/2000/svg");
-  const said = (x) => x === null ? "none"
-    : Number.isInteger(x) || Math.abs(x) >= 1e4 ? Math.round(x).toLocaleString("en") : String(+x.toPrecision(4));
-  const about = (x) => Math.abs(x) >= 1e3 ? said(Math.round(x)) : String(+x.toPrecision(2));  // a deviation
+  const said = (x, digits = 4) => Number.isInteger(x) || Math.abs(x) >= 10 ** (digits - 1)
+    ? Math.round(x).toLocaleString("en") : String(+x.toPrecision(digits));
 
   // --- what is asked, and what there is of it
 
@@ -56,7 +55,7 @@
     const squares = values.reduce((a, b) => a + (b - mean) ** 2, 0);
     return { mean, deviation: values.length > 1 ? Math.sqrt(squares / (values.length - 1)) : null, num: values.length };
   };
-  const told = (of) => `${said(of.mean)}${of.deviation === null ? "" : ` ± ${about(of.deviation)}`}, of ${of.num}`;
+  const told = (of) => `${said(of.mean)}${of.deviation === null ? "" : ` ± ${said(of.deviation, 2)}`}, of ${of.num}`;
 
   // --- the two looks
 
@@ -78,7 +77,7 @@
           style: `background: color-mix(in srgb, var(--one) ${share.toFixed(0)}%, var(--card))`,
           title: `${name}${name && ", "}${columns[x]}: ${told(of)}`,
         }, said(of.mean));
-        if (of.deviation !== null) cell.append(node("small", {}, `± ${about(of.deviation)}`));
+        if (of.deviation !== null) cell.append(node("small", {}, `± ${said(of.deviation, 2)}`));
         row.append(cell);
       });
       table.append(row);

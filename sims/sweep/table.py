@@ -28,9 +28,7 @@ class Spread(msgspec.Struct, frozen=True):
         return cls(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None, list(values))
 
     def __str__(self) -> str:
-        return (
-            said(self.mean) if self.deviation is None else f"{said(self.mean)} ± {said(float(f'{self.deviation:.2g}'))}"
-        )
+        return said(self.mean) if self.deviation is None else f"{said(self.mean)} ± {said(self.deviation, 2)}"
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -121,8 +119,7 @@ def label(value: Any) -> str:
             return str(value)
 
 
-def said(number: float) -> str:
-    """Say a number with four digits, or all of an integer's."""
-    if number == int(number) and abs(number) < 1e15:
-        return f"{number:,.0f}"
-    return f"{number:,.0f}" if abs(number) >= 1e4 else f"{number:.4g}"
+def said(number: float, digits: int = 4) -> str:
+    """Say a number with so many digits, or all that are before the point."""
+    is_whole = number == int(number) or abs(number) >= 10 ** (digits - 1)
+    return f"{number:,.0f}" if is_whole else f"{number:.{digits}g}"

@@ -4,11 +4,13 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: make test-ray")
 
+import cli.sweep
 from cli.ray_option import LOCAL, connect
 from sims.explore.campaign import Campaign
 from sims.sweep.executor import WorkerDied
 from sims.sweep.ray_pool import RayPool
 from tests.explore.test_campaign import without_time
+from tests.sweep.test_sweep import Here, digests, table, write
 
 
 @pytest.fixture(scope="module")
@@ -50,3 +52,12 @@ def test_a_campaign_on_the_cluster_comes_to_what_it_comes_to_here(pool):
     here.go_on(range(20))
     there.go_on(range(20), executor=pool)
     assert without_time(here) == without_time(there)
+
+
+def test_a_cell_has_the_same_digest_on_the_cluster_and_here(pool, tmp_path, monkeypatch):
+    path = write(tmp_path)
+    monkeypatch.setattr(cli.sweep, "_executor", lambda *_: Here())
+    here = table(path)
+    monkeypatch.setattr(cli.sweep, "_executor", lambda *_: pool)
+    assert table(path, "--out", str(tmp_path / "there" / "grid.sweep")) == here
+    assert digests(tmp_path / "there") == digests(tmp_path)
