@@ -4,7 +4,7 @@ from actors.actor import Tap
 from actors.engine import Engine, EngineFailed, EngineFull
 from actors.snapshot import EVICTABLE, FREE, LEAVING, SequenceView, Snapshot
 from actors.stats import Counters, EngineStats
-from actors.stream import Speculation, Stream, Token
+from actors.stream import Emitted, Speculation, Stream, Token
 from scheduler import EngineConfig, Request, RequestError
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "FREE",
     "LEAVING",
     "Counters",
+    "Emitted",
     "Engine",
     "EngineConfig",
     "EngineFailed",

@@ -1,9 +1,9 @@
 """Server-sent events, written one after another whoever writes."""
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-import anyio
 import msgspec
 from starlette.types import Send
 
@@ -17,48 +17,73 @@ _HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-control":
 
 
 class EventSink:
-    """The body of a streaming response. A client that takes nothing for `write_timeout_s` is given up."""
+    """The body of a streaming response, until it is closed.
 
-    def __init__(self, send: Send, config: ServerConfig, give_up: Callable[[], None]) -> None:
+    Whenever nothing else was sent for `ping_s` it sends a comment, by a task that `spawn` starts. A client that takes
+    nothing for `write_timeout_s` is given up.
+    """
+
+    def __init__(
+        self,
+        send: Send,
+        config: ServerConfig,
+        give_up: Callable[[], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
         self._send = send
         self._config = config
         self._give_up = give_up
-        self._lock = anyio.Lock(fast_acquire=True)
+        self._spawn = spawn
+        self._loop = asyncio.get_running_loop()
+        self._lock = asyncio.Lock()
+        self._held: list[Any] = []
         self._is_writing = False
-        self._since_s = anyio.current_time()  # when the write under way began, or the last one ended
+        self._since_s = self._loop.time()  # when the write under way began, or the last one ended
+        self._patience_s = min(config.ping_s, config.write_timeout_s)
+        self._next_look = self._loop.call_later(self._patience_s, self._look)
+
+    def close(self) -> None:
+        """Look after the client no longer."""
+        self._next_look.cancel()
 
     async def start(self, headers: Mapping[str, str]) -> None:
         """Send the status and the headers."""
         raw = [(name.encode(), value.encode()) for name, value in {**_HEADERS, **headers}.items()]
         await self._write({"type": "http.response.start", "status": 200, "headers": raw})
 
+    def hold(self, event: Any) -> None:
+        """Send an event together with the next one, or with the end."""
+        self._held.append(event)
+
     async def put(self, event: Any) -> None:
-        """Send one event."""
-        await self._body(_event(event), more=True)
+        """Send an event."""
+        await self._body(self._with_held(event), more=True)
 
     async def end(self, event: Any = None) -> None:
         """Send a last event, if any, and the mark of the end."""
-        await self._body(_DONE if event is None else last_event(event), more=False)
+        await self._body(self._with_held(*(() if event is None else (event,))) + _DONE, more=False)
 
-    async def attend(self) -> None:
-        """Send a comment whenever nothing else was sent for `ping_s`, and give up a client that is stuck; for ever."""
-        patience_s = min(self._config.ping_s, self._config.write_timeout_s)
-        while True:
-            idle_s = anyio.current_time() - self._since_s
-            if self._is_writing and idle_s >= self._config.write_timeout_s:
-                self._give_up()
-            elif not self._is_writing and idle_s >= self._config.ping_s:
-                await self._body(_PING, more=True)
-            await anyio.sleep(patience_s if self._is_writing else max(patience_s - idle_s, 0.01))
+    def _with_held(self, *events: Any) -> bytes:
+        held, self._held = self._held, []
+        return b"".join(map(_event, (*held, *events)))
+
+    def _look(self) -> None:
+        idle_s = self._loop.time() - self._since_s
+        if self._is_writing and idle_s >= self._config.write_timeout_s:
+            self._give_up()
+        elif not self._is_writing and idle_s >= self._config.ping_s:
+            self._spawn(self._body(_PING, more=True))
+        delay_s = self._patience_s if self._is_writing else max(self._patience_s - idle_s, 0.01)
+        self._next_look = self._loop.call_later(delay_s, self._look)
 
     async def _body(self, data: bytes, *, more: bool) -> None:
         await self._write({"type": "http.response.body", "body": data, "more_body": more})
 
     async def _write(self, message: dict[str, Any]) -> None:
         async with self._lock:
-            self._is_writing, self._since_s = True, anyio.current_time()
+            self._is_writing, self._since_s = True, self._loop.time()
             await self._send(message)
-            self._is_writing, self._since_s = False, anyio.current_time()
+            self._is_writing, self._since_s = False, self._loop.time()
 
 
 def last_event(content: Any) -> bytes:

@@ -1,13 +1,15 @@
 """One HTTP request in the engine's hands: submitted, followed to its end, and let go of by whatever way it ends."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import closing
 from typing import Protocol
 
 import anyio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from actors import Engine, EngineFailed, EngineFull, RequestError, Stream, Token
+from actors import Emitted, Engine, EngineFailed, EngineFull, RequestError, Stream, Token
 from server.config import ServerConfig
 from server.errors import ApiError, json_response
 from server.events import EventSink
@@ -73,15 +75,15 @@ class Generation(Response):
         try:
             self._desk.opened(self)
             self._submit()
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._watch, receive, tasks.cancel_scope)
-                if self.job.is_stream:
-                    events = EventSink(send, self._config, tasks.cancel_scope.cancel)
-                    tasks.start_soon(events.attend)
-                    await self._stream(events)
-                else:
-                    answer = await self._whole()
-                tasks.cancel_scope.cancel()
+            with anyio.CancelScope() as while_there:
+                async with asyncio.TaskGroup() as tasks:  # five times cheaper than anyio's
+                    watcher = tasks.create_task(self._watch(receive, while_there))
+                    if self.job.is_stream:
+                        with closing(EventSink(send, self._config, while_there.cancel, tasks.create_task)) as events:
+                            await self._stream(events)
+                    else:
+                        answer = await self._whole()
+                    watcher.cancel()
             self.let_go()
             if answer is not None:
                 await answer(scope, receive, send)
@@ -142,9 +144,14 @@ class Generation(Response):
     async def _stream(self, events: EventSink) -> None:
         """Answer in chunks; where the engine ends a choice before its time, the last one is an error."""
         replies = self._replies
+        is_alone = len(self.choices) == 1
 
         async def say(choice: Choice, text: str, tokens: list[Token]) -> None:
-            await events.put(replies.chunk(choice, text, tokens))
+            chunk = replies.chunk(choice, text, tokens)
+            if choice.is_over and is_alone:
+                events.hold(chunk)  # what comes next comes at once
+            else:
+                await events.put(chunk)
 
         await events.start(self._extra_headers)
         if self.job.is_chat:
@@ -175,6 +182,8 @@ class Generation(Response):
 
     async def _follow_all(self, say: Say) -> ApiError | None:
         """Follow every choice to its end; where the engine ends one before its time, drop all and give the error."""
+        if len(self.choices) == 1:
+            return await self._follow(self.choices[0], self.streams[0], say)
         errors: list[ApiError] = []
 
         async def follow(choice: Choice, stream: Stream) -> None:
@@ -204,47 +213,54 @@ class Generation(Response):
         if self.job.echoes:
             tokens = self._replies.echo(choice, request.prompt)
             await say(choice, self._replies.text_of(tokens), tokens)
-        stop_ids = {*request.eos, *request.params.stop_token_ids}
         text = TextOfTokens(self.job.stops)
-        pending: list[Token] = []  # taken, and their text not released
-        async for tokens in _rounds(stream):
-            timer.tick()
+        unsaid = ""
+        pending: list[Token] = []  # taken, and their text not said
+        is_next = True
+        async for emitted in stream.rounds():
+            if is_next:
+                timer.tick()
             if reading is not None and self.job.num_top:
-                choice.scored += await reading.score([token.id for token in tokens])
-            released = ""
-            for token in tokens:
-                choice.num_tokens += 1
-                pending.append(token)
-                if token.id not in stop_ids:  # the token that ends a text is no part of it
-                    may_stop = choice.num_tokens > request.params.min_tokens
-                    released += text.push(self._replies.token_bytes(token), may_stop=may_stop)
-                if text.is_stopped:
-                    break
-            if released:
-                await say(choice, released, pending)
-                pending = []
+                choice.scored += await reading.score(list(emitted.ids))
+            unsaid += self._take(choice, emitted, text, pending)
             if text.is_stopped:
                 break
+            is_next = not stream.num_unread
+            if unsaid and is_next and stream.finish_reason is None and self.job.is_stream:
+                await say(choice, unsaid, pending)
+                unsaid, pending = "", []
         if not text.is_stopped and stream.finish_reason not in ("stop", "length"):
+            if unsaid:
+                await say(choice, unsaid, pending)
             return _interrupted(stream)
-        released = text.finish()
-        if released or pending:
-            await say(choice, released, pending)
+        unsaid += text.finish()
+        choice.is_over = True
+        if unsaid or pending:
+            await say(choice, unsaid, pending)
         choice.finish_reason = "stop" if text.is_stopped else str(stream.finish_reason)
         stream.leave()
         timer.finish(choice.finish_reason)
         await say(choice, "", [])
         return None
 
-
-async def _rounds(stream: Stream) -> AsyncGenerator[list[Token], None]:
-    """Give tokens as they come, those that are there together."""
-    tokens = aiter(stream)
-    async for token in tokens:
-        batch = [token]
-        while stream.num_unread:
-            batch.append(await anext(tokens))
-        yield batch
+    def _take(self, choice: Choice, emitted: Emitted, text: TextOfTokens, pending: list[Token]) -> str:
+        """Take a round, as far as a stop string is not complete in it, and give the text that it releases."""
+        job, request, bytes_of = self.job, self.job.requests[choice.index], self._replies.bytes_of
+        ends = {*request.eos, *request.params.stop_token_ids}
+        parts = [b"" if i in ends else bytes_of(i) for i in emitted.ids]  # what ends a text is no part of it
+        num_tokens = len(parts)
+        if not job.stops:
+            released = text.push(b"".join(parts))
+        else:
+            released = ""
+            for num_tokens, part in enumerate(parts, 1):
+                released += text.push(part, may_stop=choice.num_tokens + num_tokens > request.params.min_tokens)
+                if text.is_stopped:
+                    break
+        choice.num_tokens += num_tokens
+        if job.shows_tokens:
+            pending += [emitted.token(i) for i in range(num_tokens)]
+        return released
 
 
 def _interrupted(stream: Stream) -> ApiError:

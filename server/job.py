@@ -36,6 +36,11 @@ class Job(NamedTuple):
     """Alternatives to give for each token."""
     echoes: bool = False
 
+    @property
+    def shows_tokens(self) -> bool:
+        """Whether an answer tells of its tokens one by one."""
+        return self.wants_logprobs or self.returns_tokens
+
 
 class JobReader:
     """Reads bodies into jobs for one model. Raises ApiError, naming the parameter, for what cannot be served."""

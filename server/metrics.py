@@ -1,8 +1,8 @@
 """What `/metrics` tells: the engine's own numbers, read when asked, and what only the server can see."""
 
+import asyncio
 from collections.abc import Iterator
 
-import anyio
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -47,7 +47,8 @@ class Timer:
     def __init__(self, latencies: Latencies, stream: Stream) -> None:
         self._latencies = latencies
         self._stream = stream
-        self._start_s = anyio.current_time()
+        self._now = asyncio.get_running_loop().time
+        self._start_s = self._now()
         self._first_s: float | None = None
         self._last_s = self._start_s
         self._is_over = False
@@ -59,7 +60,7 @@ class Timer:
 
     def tick(self) -> None:
         """Observe a delivery, of one token or a round of several."""
-        now = anyio.current_time()
+        now = self._now()
         if self._first_s is None:
             self._first_s = now
             self._latencies.first.observe(now - self._start_s)
@@ -72,7 +73,7 @@ class Timer:
         self._end(reason)
         latencies, admitted_s, first_s = self._latencies, self._stream.admitted_s, self._first_s
         if admitted_s is not None and first_s is not None:
-            latencies.whole.observe(anyio.current_time() - self._start_s)
+            latencies.whole.observe(self._now() - self._start_s)
             latencies.queue.observe(max(0.0, admitted_s - self._start_s))
             latencies.prefill.observe(first_s - admitted_s)
             latencies.decode.observe(self._last_s - first_s)

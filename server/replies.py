@@ -25,6 +25,8 @@ class Choice:
         self.scored: list[Scored] = []
         """Of the prompt's tokens and its own, where alternatives are wanted."""
         self.ruler = Ruler()
+        self.is_over = False
+        """Nothing is said any more but what is left of the text, and why it ended."""
         self.finish_reason: str | None = None
 
 
@@ -72,10 +74,11 @@ class Replies:
         return {**self._head, "object": kind, "choices": said, "usage": usage, "metrics": metrics}
 
     def token_bytes(self, token: Token) -> bytes:
-        """Bytes of a token; ids that only pad a model's vocabulary have none."""
-        return self._bytes_of(token.id)
+        """Bytes of a token."""
+        return self.bytes_of(token.id)
 
-    def _bytes_of(self, token: int) -> bytes:
+    def bytes_of(self, token: int) -> bytes:
+        """Bytes of an id; those that only pad a model's vocabulary have none."""
         return self._tokenizer.token_bytes(token) if token < self._tokenizer.vocab_size else b""
 
     def echo(self, choice: Choice, prompt: Sequence[int]) -> list[Token]:
@@ -136,7 +139,7 @@ class Replies:
         return top if is_there else [*top, (token.id, token.logprob)]
 
     def _entries(self, top: Sequence[tuple[int, float]]) -> list[Json]:
-        data = [(self._bytes_of(i), logprob) for i, logprob in top]
+        data = [(self.bytes_of(i), logprob) for i, logprob in top]
         return [
             {"token": part.decode("utf-8", "replace"), "logprob": logprob, "bytes": list(part)}
             for part, logprob in data
@@ -145,7 +148,7 @@ class Replies:
     def _by_text(self, top: Sequence[tuple[int, float]]) -> dict[str, float] | None:
         found: dict[str, float] = {}
         for i, logprob in top:  # of several tokens with one text, the likeliest
-            text = self._bytes_of(i).decode("utf-8", "replace")
+            text = self.bytes_of(i).decode("utf-8", "replace")
             found[text] = max(logprob, found.get(text, logprob))
         return found or None
 

@@ -7,24 +7,21 @@ import math
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
 
 import anyio
 import uvicorn
 from starlette.middleware import Middleware
 
 from actors import Engine
-from actors.runner import RunPass, in_thread
 from kvpool import KvPoolError
 from server.app import build_app
 from server.config import ConfigError, RuntimeConfig, ServerConfig
 from server.connections import Connections
 from server.load import raise_file_limit
 from server.model import Served, load_model
+from server.passes import passes_of
 from server.service import Service
-
-T = TypeVar("T")
 
 EXIT_CLEAN = 0
 EXIT_CUT_SHORT = 3
@@ -58,7 +55,7 @@ def make_engine(config: RuntimeConfig) -> tuple[Engine, Served]:
     speculates = config.engine.speculative.draft != "none"
     measures_passes = config.engine.adaptive and speculates
     served = load_model(config.model, config.engine.speculative, measures_passes=measures_passes)
-    run_pass = _at_least(config.model.min_pass_s)
+    run_pass = passes_of(config.model)
     engine = Engine(
         served.model, config.engine, proposer=served.proposer, run_pass=run_pass, pass_cost=served.pass_cost
     )
@@ -163,17 +160,3 @@ def _listen(config: ServerConfig) -> socket.socket:
         listener.close()
         raise ConfigError(f"server.host is {config.host!r}, server.port {config.port}: {error}") from None
     return listener
-
-
-def _at_least(min_pass_s: float) -> RunPass:
-    """Run passes in a worker thread, none shorter than `min_pass_s`."""
-    if not min_pass_s:
-        return in_thread
-
-    async def run_pass(work: Callable[[], T], num_tokens: int, num_layers: int = 0) -> T:
-        end_s = anyio.current_time() + min_pass_s
-        result = await in_thread(work, num_tokens, num_layers)
-        await anyio.sleep_until(end_s)
-        return result
-
-    return run_pass

@@ -229,8 +229,8 @@ MUTANTS = [
     mutant(
         "stop at a stop string one token early",
         GENERATION,
-        "may_stop = choice.num_tokens > request.params.min_tokens",
-        "may_stop = choice.num_tokens >= request.params.min_tokens",
+        "may_stop=choice.num_tokens + num_tokens > request.params.min_tokens)",
+        "may_stop=choice.num_tokens + num_tokens >= request.params.min_tokens)",
         "server/streaming::the_first_token_that_may_stop_is_the_one_after_min_tokens",
     ),
     mutant(
@@ -250,8 +250,8 @@ MUTANTS = [
     mutant(
         "show the token that ends a text",
         GENERATION,
-        "                if token.id not in stop_ids:",
-        "                if True:",
+        'parts = [b"" if i in ends else bytes_of(i) for i in emitted.ids]',
+        "parts = [bytes_of(i) for i in emitted.ids]",
         "server/streaming::the_stop_token_is_counted_and_not_shown",
     ),
     mutant(
@@ -267,6 +267,55 @@ MUTANTS = [
         "            data = data.replace(line_end, escaped)\n",
         "            pass\n",
         "server/events::no_character_ends_a_line_within_an_event",
+    ),
+    mutant(
+        "take the whole round in which a stop string is complete",
+        GENERATION,
+        "                if text.is_stopped:\n                    break\n        choice.num_tokens",
+        "                if False:\n                    break\n        choice.num_tokens",
+        "server/streaming::stop_strings_cut_where_they_are_complete",
+    ),
+    mutant(
+        "say a text again with its end",
+        GENERATION,
+        '                unsaid, pending = "", []\n',
+        "                pending = []\n",
+        "server/streaming::deltas_join_to_the_text_for_every_k",
+    ),
+    mutant(
+        "send the end in writes of its own",
+        GENERATION,
+        "            if choice.is_over and is_alone:\n",
+        "            if False:\n",
+        "server/streaming::the_end_is_one_write",
+    ),
+    mutant(
+        "forget what is held at the end",
+        "server/events.py",
+        "        held, self._held = self._held, []\n",
+        "        held, self._held = [], []\n",
+        "server/events::what_is_held_goes_with_what_comes_next_in_one_write",
+    ),
+    mutant(
+        "look after a client that is gone",
+        "server/events.py",
+        "        self._next_look.cancel()\n",
+        "        pass\n",
+        "server/events::whoever_writes_events_come_whole_and_silence_is_filled",
+    ),
+    mutant(
+        "hold up the event loop for a long pass",
+        "server/passes.py",
+        "    if num_tokens > _MAX_SHORT_TOKENS:\n",
+        "    if False:\n",
+        "server/passes::only_short_passes_of_the_fake_model_run_on_the_event_loop",
+    ),
+    mutant(
+        "run a pass before those who wait for the one before",
+        "server/passes.py",
+        "    await asyncio.sleep(0)\n",
+        "",
+        "server/passes::whoever_has_been_told_of_a_pass_goes_before_the_next",
     ),
     # what is told
     mutant(

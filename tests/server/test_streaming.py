@@ -1,8 +1,10 @@
 """What is streamed is the text, whatever the drafts, the stop strings and the bytes."""
 
+import socket
+
 import pytest
 
-from tests.server.harness import events, joined
+from tests.server.harness import events, joined, request_bytes
 
 PROMPT = {"prompt": "ba ni do ba ni do ba ni", "max_tokens": 64, "seed": 11}
 
@@ -58,6 +60,35 @@ def test_stop_strings_cut_where_they_are_complete(plain, k):
             assert chunks[-2]["choices"][0]["finish_reason"] == "stop"
             assert chunks[-1]["usage"]["completion_tokens"] == num_tokens
     plain.wait_idle()
+
+
+def test_the_text_of_a_round_is_one_event(plain):
+    chunks = stream(plain, {**PROMPT, "temperature": 0, "return_tokens": True})
+    said = [choice for chunk in chunks for choice in chunk["choices"]]
+    for choice in said:
+        assert choice["text"] == "".join(token["text"] for token in choice["tokens"])
+    assert max(len(choice["tokens"]) for choice in said) > 1
+    metrics = chunks[-1]["metrics"]["speculative_decoding"]
+    assert len(said) <= 64 - metrics["num_accepted_draft_tokens"] + 1
+
+
+@pytest.mark.parametrize("usage", [False, True])
+def test_the_end_is_one_write(plain, usage):
+    """What is left of the text, why it ended and the mark of the end: a client hears of all of it at once."""
+    body = {**PROMPT, "max_tokens": 1, "stream": True, "stream_options": {"include_usage": usage}}
+    with socket.create_connection(("127.0.0.1", plain.port)) as connection:
+        connection.settimeout(10)
+        connection.sendall(request_bytes(body))
+        data = b""
+        while not data.endswith(b"0\r\n\r\n"):
+            data += connection.recv(1 << 16)
+    _, _, chunked = data.partition(b"\r\n\r\n")
+    size, _, rest = chunked.partition(b"\r\n")
+    events = rest[: int(size, 16)].split(b"\n\n")
+    assert rest[int(size, 16) :] == b"\r\n0\r\n\r\n"
+    assert len(events) == 4 + usage
+    assert b'"finish_reason":"length"' in events[1]
+    assert events[-2:] == [b"data: [DONE]", b""]
 
 
 def test_a_stop_string_may_not_come_before_min_tokens(plain):
