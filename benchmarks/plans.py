@@ -55,10 +55,10 @@ def rates() -> None:
         answer = np.concatenate([prompt[context // 3 :][:300], rng.zipf(1.3, 300) % 32_000])
         recording = Recording(np.concatenate([prompt, answer]), context, None)
         for name, sizes in (
-            (["lookup"], SIZES),
-            (["lookup"], [10]),
-            (["suffix"], [4, 8, 12, 16]),
-            (["ngram"], [4, 8]),
+            ("lookup", SIZES),
+            ("lookup", [10]),
+            ("suffix", [4, 8, 12, 16]),
+            ("ngram", [4, 8]),
         ):
             replay = Replay([known[name]], sizes)
             replay.rounds(recording)

@@ -32,18 +32,19 @@ def lookup_drafts(
 ) -> Drafts:
     """Draft at most `k` tokens after each prefix `tokens[:t]`, `num_prompt <= t < len(tokens)`, by prompt lookup.
 
-    `tokens`, ids >= 0, is prompt and completion. Costs a sort for each n of the places that can match, which a long
-    prompt has few of, and `k` comparisons a position.
+    `tokens`, ids >= 0, is prompt and completion. Costs a sort of the completion for each n, a few looks at the prompt,
+    and `k` comparisons a position.
     """
     ends = np.arange(num_prompt, len(tokens))
     sources = np.full(len(ends), -1)
     strength = np.zeros(len(ends), np.int64)
-    before = _before(tokens, max(0, num_prompt - max_ngram), max_ngram, occurrence)
+    first = max(0, num_prompt - max_ngram)
+    before = _before(tokens, first, max_ngram, occurrence)
     for n in range(max_ngram, min_ngram - 1, -1):
         #   0 .... start .. source ......... end - n ...... end
         #          |-match-|--copied-->      |---suffix----|
         unset = np.flatnonzero((sources < 0) & (ends > n))
-        starts = before[n - 1][ends[unset] - n]
+        starts = before[n - 1][ends[unset] - n - first]
         sources[unset] = np.where(starts >= 0, starts + n, -1)
         strength[unset] = np.where(starts >= 0, n, 0)
     drafted, accepted = _compare(tokens, ends, sources, k)
@@ -51,33 +52,70 @@ def lookup_drafts(
 
 
 def _before(tokens: Ids, first: int, max_ngram: int, occurrence: Occurrence) -> list[Ids]:
-    """Give for n = 1, 2, ... and each place the latest or earliest one before it with the same n tokens, else -1.
+    """Give for n = 1, 2, ... and each place from `first` on the latest or earliest one before with the same n tokens.
 
-    Only what is said of places from `first` on holds: tokens that are not there again match nothing.
+    -1 stands for none. Before `first` there are `max_ngram` tokens or more that nothing is asked of.
     """
+    #   0 .............. first ................ len(tokens)
+    #   |-----head------||--------tail---------|     grams of the tail are numbered, and found in the head
+    tail = tokens[first:]
+    seen = np.unique(tail)
     numbers = np.zeros(int(tokens.max(initial=0)) + 1, np.int64)
-    seen = np.unique(tokens[first:])
     numbers[seen] = np.arange(1, len(seen) + 1)
     singles = numbers[tokens]
-    grams = singles  # equal numbers where, and only where, the n tokens are equal; 0 where they do not matter
+    places, in_head, in_tail = np.arange(first), singles[:first], singles[first:]
+    num_grams = len(seen)
     found = []
     for n in range(1, max_ngram + 1):
         if n > 1:
-            last = singles[n - 1 :]
-            grams = np.where((grams[: len(last)] > 0) & (last > 0), grams[: len(last)] * (len(seen) + 1) + last, 0)
-        places = np.flatnonzero(grams)
-        order = places[np.argsort(grams[places], kind="stable")]
-        is_again = np.zeros(len(order), bool)
-        is_again[1:] = grams[order[1:]] == grams[order[:-1]]
-        before = np.full(len(tokens), -1)
+            last = singles[first + n - 1 :]
+            known, in_tail = np.unique(in_tail[: len(last)] * (len(seen) + 1) + last, return_inverse=True)
+            in_tail = in_tail + 1
+            num_grams = len(known)
+            places, in_head = _among(known, places, in_head * (len(seen) + 1) + singles[places + n - 1])
+        before = _before_in(in_tail, first, occurrence)
+        of_head = np.full(num_grams + 1, -1)
+        #   of several places of a gram, the last that is assigned stays
         if occurrence == "latest":
-            before[order[is_again]] = order[np.flatnonzero(is_again) - 1]
+            of_head[in_head] = places
+            before = np.where(before >= 0, before, of_head[in_tail])
         else:
-            firsts = order[np.maximum.accumulate(np.where(is_again, 0, np.arange(len(order))))]
-            before[order[is_again]] = firsts[is_again]
+            of_head[in_head[::-1]] = places[::-1]
+            before = np.where(of_head[in_tail] >= 0, of_head[in_tail], before)
         found.append(before)
-        grams[order] = np.cumsum(~is_again)
     return found
+
+
+def _among(known: Ids, places: Ids, grams: Ids) -> tuple[Ids, Ids]:
+    """Give of places those whose gram is one of the `known`, sorted, and its number there, from 1.
+
+    A table of slots tells of most at once; those whose slot another gram has are searched for.
+    """
+    mask = (1 << max(16, (8 * len(known)).bit_length())) - 1
+    slots = np.zeros(mask + 1, np.int64)
+    slots[known & mask] = np.arange(1, len(known) + 1)
+    numbers = slots[grams & mask]
+    left = np.flatnonzero(numbers)
+    numbers, grams = numbers[left], grams[left]
+    others = np.flatnonzero(known[numbers - 1] != grams)
+    at = np.searchsorted(known, grams[others])
+    numbers[others] = np.where(known[np.minimum(at, len(known) - 1)] == grams[others], at + 1, 0)
+    is_known = numbers > 0
+    return places[left[is_known]], numbers[is_known]
+
+
+def _before_in(grams: Ids, first: int, occurrence: Occurrence) -> Ids:
+    """Give for each place of a text from `first` on the latest or earliest one before it with its gram, or -1."""
+    order = np.argsort(grams, kind="stable")
+    is_again = np.zeros(len(order), bool)
+    is_again[1:] = grams[order[1:]] == grams[order[:-1]]
+    before = np.full(len(grams), -1)
+    if occurrence == "latest":
+        before[order[is_again]] = first + order[np.flatnonzero(is_again) - 1]
+    else:
+        firsts = order[np.maximum.accumulate(np.where(is_again, 0, np.arange(len(order))))]
+        before[order[is_again]] = first + firsts[is_again]
+    return before
 
 
 def _compare(tokens: Ids, ends: Ids, sources: Ids, k: int) -> tuple[Ids, Ids]:

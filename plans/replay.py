@@ -44,15 +44,14 @@ class Replay:
 
     def rounds(self, recording: Recording) -> Rounds:
         """Replay one; what it has said may serve those that come after it."""
-        tokens, num_prompt = recording.tokens.tolist(), recording.num_prompt
-        completion = tokens[num_prompt:]
+        completion = recording.tokens[recording.num_prompt :].tolist()
         found = np.zeros((len(self.configs), 2, NUM_LENGTHS), np.int64)
         chains = {}
         for method in self.methods:
             if method.draft.draft is not Draft.SUFFIX:
-                chains[method.name] = self._chains(method, recording, tokens)
+                chains[method.name] = self._chains(method, recording)
         suffixes = [
-            _SuffixAt(method, tokens[:num_prompt], completion, self._finished if method.has_finished else None)
+            _SuffixAt(method, recording, self._finished if method.has_finished else None)
             for method in self.methods
             if method.draft.draft is Draft.SUFFIX
         ]
@@ -71,7 +70,7 @@ class Replay:
             self._finished.take_in(len(completion))
         return found
 
-    def _chains(self, method: Method, recording: Recording, tokens: list[int]) -> _Chains:
+    def _chains(self, method: Method, recording: Recording) -> _Chains:
         of, size = method.draft, self.sizes[-1]
         if of.draft is Draft.PROMPT_LOOKUP:
             drafts = lookup_drafts(
@@ -79,6 +78,7 @@ class Replay:
             )
             return _Chains(drafts.drafted.tolist(), drafts.accepted.tolist())
         #   an n-gram model drafts token by token: a shorter draft is the beginning of a longer one
+        tokens = recording.tokens.tolist()
         drafter = Drafter(of, tokens[: recording.num_prompt])
         drafted, accepted = [], []
         for at in range(recording.num_prompt, len(tokens)):
@@ -118,13 +118,11 @@ class Replay:
 class _SuffixAt:
     """Suffix drafts at rising positions of one recording."""
 
-    def __init__(
-        self, method: Method, prompt: list[int], completion: list[int], finished: FinishedRequests | None
-    ) -> None:
+    def __init__(self, method: Method, recording: Recording, finished: FinishedRequests | None) -> None:
         self.method = method
-        self._completion = completion
+        self._completion: list[int] = recording.tokens[recording.num_prompt :].tolist()
         self._drafts = SuffixDrafts(SuffixRules.of(method.draft))
-        self._drafts.append(prompt)
+        self._drafts.append(recording.tokens[: recording.num_prompt].tolist())
         self._of_others = None if finished is None else finished.index(None)
         self._at = 0
         self._known: dict[int, tuple[int, int]] = {}
