@@ -8,6 +8,7 @@ from cli.config import config
 from cli.endings import Commands
 from cli.explore import explore
 from cli.generate import generate
+from cli.heads import heads
 from cli.load import load
 from cli.measure import measure
 from cli.models import models
@@ -36,3 +37,4 @@ main.add_command(config)
 main.add_command(generate)
 main.add_command(chat)
 main.add_command(models)
+main.add_command(heads)

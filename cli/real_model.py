@@ -15,6 +15,7 @@ import models
 from cli.endings import Unusable
 from cli.options import NOT_NEGATIVE, SEED, Number
 from models.calibration import measure_cost
+from models.heads import default_heads
 from models.kernel_choice import Kernel
 from models.loading import RELEASES, Loaded, locate, pull
 from models.proposers import load_speculative
@@ -23,6 +24,7 @@ from spec import MAX_NODES, Draft, SamplingParams, Shape, SpecConfig, SpecError
 
 DEFAULT_MODEL = "smollm2-135m"
 
+_AUTO = "auto"
 _OF_TEXT = 10  # tokens of a draft that costs nothing to make
 _LONGEST = {Draft.MODEL: 4, Draft.LINEAR: 1, Draft.MEDUSA: 1, Draft.EAGLE: 1, Draft.EAGLE3: 1}
 
@@ -53,10 +55,11 @@ _OPTIONS = (
     click.option("--stop", "stops", multiple=True, metavar="TEXT", help="Ends before this text; may be repeated."),
     click.option(
         "--draft",
-        type=click.Choice([draft.value for draft in Draft if draft is not Draft.FAKE]),
-        default="prompt_lookup",
+        type=click.Choice([_AUTO, *(draft.value for draft in Draft if draft is not Draft.FAKE)]),
+        default=_AUTO,
         show_default=True,
-        help="Where drafts come from: the text itself, a draft model, heads of the model, or (hybrid) text and heads.",
+        help="Where drafts come from: the text itself, a draft model, heads of the model, or (hybrid) text and heads; "
+        "auto is hybrid where heads for the model come with this package, else prompt_lookup.",
     ),
     click.option(
         "--draft-model",
@@ -132,10 +135,16 @@ def read_choices(ctx: click.Context, o: dict[str, Any]) -> Choices:
 
 def _read_drafts(ctx: click.Context, o: dict[str, Any]) -> SpecConfig:
     """Read how to draft. Raises SpecError or click.UsageError."""
-    draft, file, shape, k = Draft(o["draft"]), o["draft_model"], None, o["k"]
-    if draft.has_file != (file is not None):
-        needed = "is needed" if draft.has_file else "has no effect"
-        raise click.UsageError(f"--draft-model {needed} where --draft is {draft.value}", ctx)
+    file, k = o["draft_model"], o["k"]
+    own = default_heads(o["model"])
+    of_auto = Draft.PROMPT_LOOKUP if own is None else Draft.HYBRID
+    draft = of_auto if o["draft"] == _AUTO else Draft(o["draft"])
+    if file is not None and (o["draft"] == _AUTO or not draft.has_file):
+        raise click.UsageError(f"--draft-model has no effect where --draft is {o['draft']}", ctx)
+    if draft.has_file and file is None:
+        if own is None or draft not in (Draft.HYBRID, Draft.LINEAR):
+            raise click.UsageError(f"--draft-model is needed where --draft is {draft.value}", ctx)
+        file = str(own)
     if o["shape"] is not None:
         if k is not None:
             raise click.UsageError("--k has no effect here: it needs a chain, without --shape", ctx)

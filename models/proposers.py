@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from models.draft_model import DraftModel
-from models.heads import Heads, MedusaHeads, build_heads, read_heads
+from models.heads import Heads, MedusaHeads, build_heads, default_heads, read_heads
 from models.kernel_choice import Kernel, build_llama
 from models.loading import GgufFile, Loaded, SafetensorsFolder, Tokenizer, open_model
 from models.protocol import Model, TappedModel
@@ -21,7 +21,8 @@ def load_speculative(
 ) -> Loaded:
     """Load a model as `load` does, and what `speculative` says drafts for it, if that has a file.
 
-    Raises as `load` does, for either, and ValueError where they do not belong together.
+    Where it names none, those heads draft that come with this package for a model known by name. Raises as `load` does,
+    for either, and ValueError where they do not belong together.
     """
     opened = open_model(source)
     config = opened.config()
@@ -33,7 +34,7 @@ def load_speculative(
 
     if not speculative.draft.has_file:
         return Loaded(build(), tokenizer)
-    found = _find(speculative, config, tokenizer)
+    found = _find(speculative, str(source), config, tokenizer)
     if isinstance(found, GgufFile | SafetensorsFolder):
         own = found.config()
         return Loaded(build(), tokenizer, DraftModel(build_llama(own, found.weights(own), kernel, num_threads)))
@@ -43,17 +44,23 @@ def load_speculative(
     return Loaded(model.with_taps(proposer.taps), tokenizer, proposer)
 
 
-def check_drafts(speculative: SpecConfig, target: GgufFile | SafetensorsFolder) -> None:
+def check_drafts(source: str | Path, speculative: SpecConfig) -> None:
     """Raise what `load_speculative` would for what drafts, without building anything."""
     if speculative.draft.has_file:
-        _find(speculative, target.config(), target.tokenizer())
+        target = open_model(source)
+        _find(speculative, str(source), target.config(), target.tokenizer())
 
 
-def _find(speculative: SpecConfig, config: LlamaConfig, tokenizer: Tokenizer) -> GgufFile | SafetensorsFolder | Heads:
+def _find(
+    speculative: SpecConfig, source: str, config: LlamaConfig, tokenizer: Tokenizer
+) -> GgufFile | SafetensorsFolder | Heads:
     """Open the file, and see that it is of the kind that is to draft, and fits the target."""
-    draft, path = speculative.draft, Path(speculative.model)
+    draft = speculative.draft
+    path = Path(speculative.model) if speculative.model else default_heads(source)
+    if path is None:
+        raise ValueError(f"draft {draft.value!r} needs a file of what drafts: none comes along for {source}")
     if draft is Draft.MODEL or (draft is Draft.HYBRID and _is_model(path)):
-        opened = open_model(speculative.model)
+        opened = open_model(path)
         _check_vocabulary(opened, tokenizer)
         return opened
     heads = read_heads(path, config)

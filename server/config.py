@@ -116,9 +116,6 @@ class RuntimeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if draft is Draft.FAKE:
             served = ", ".join(repr(each.value) for each in Draft if each is not Draft.FAKE)
             raise refuse("engine.speculative.draft", draft.value, f"one of {served}: simulations have the fake one")
-        if draft.has_file and not speculative.model:
-            allowed = f"the file of what drafts, where draft is {draft.value!r}"
-            raise refuse("engine.speculative.model", speculative.model, allowed)
         if draft.has_file and self.model.source == "fake":
             raise refuse("engine.speculative.draft", draft.value, "a draft made of text for model.source 'fake'")
 

@@ -48,7 +48,7 @@ def find_model(config: ModelConfig, speculative: SpecConfig = NO_DRAFTS) -> Foun
         opened.tokenizer()
         opened.weights(read)
     with _told_as("engine.speculative.model", speculative.model):
-        check_drafts(speculative, opened)
+        check_drafts(config.source, speculative)
     return Found(config.name or config.source, read.vocab_size, read.max_model_len)
 
 
@@ -61,8 +61,10 @@ def load_model(config: ModelConfig, speculative: SpecConfig, *, measures_passes:
     from models.loading import open_model  # noqa: PLC0415
     from models.proposers import check_drafts, load_speculative  # noqa: PLC0415
 
-    with _told_as("engine.speculative.model", speculative.model), contextlib.suppress(FileNotFoundError):
-        check_drafts(speculative, open_model(config.source))
+    with _told_as("model.source", config.source):
+        open_model(config.source)
+    with _told_as("engine.speculative.model", speculative.model):
+        check_drafts(config.source, speculative)
     with _told_as("model.source", config.source):
         loaded = load_speculative(config.source, speculative, config.kernel, strftime_now=time.strftime)
     cost = PassCost(*measure_cost(loaded.model, loaded.proposer, time.perf_counter)) if measures_passes else None

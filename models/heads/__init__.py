@@ -2,6 +2,7 @@
 
 from models.heads.building import HeadsProposer, build_heads
 from models.heads.files import read_heads, write_heads
+from models.heads.shipped import default_heads
 from models.heads.weights import Affine, EagleHeads, Heads, LinearHeads, MedusaHeads, Words, eight_bit, taps_of
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "MedusaHeads",
     "Words",
     "build_heads",
+    "default_heads",
     "eight_bit",
     "read_heads",
     "taps_of",

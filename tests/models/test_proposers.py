@@ -56,7 +56,7 @@ async def test_heads_draft_for_the_model_they_are_of(folder, kind):
     write_heads(folder / "heads.safetensors", heads(kind), config)
     for draft, head_k in ((kind, {}), ("hybrid", {"head_k": 2})):
         speculative = SpecConfig(draft, 2, rule="match", model=str(folder / "heads.safetensors"), **head_k)
-        check_drafts(speculative, open_model(folder / "target"))
+        check_drafts(folder / "target", speculative)
         loaded = load_speculative(folder / "target", speculative, "numpy")
         assert loaded.proposer.kind == kind
         tokens, counters = await text_of(loaded, speculative)
@@ -67,7 +67,7 @@ async def test_heads_draft_for_the_model_they_are_of(folder, kind):
 
 def refused(folder, speculative, words):
     for call in (
-        lambda: check_drafts(speculative, open_model(folder / "target")),
+        lambda: check_drafts(folder / "target", speculative),
         lambda: load_speculative(folder / "target", speculative, "numpy"),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=words):

@@ -1,0 +1,372 @@
+"""`outrider heads`: fit heads that draft for a model, and say what they are worth."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import click
+import msgspec
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from actors import Engine, EngineConfig, Request
+from cli.endings import Unusable
+from cli.options import SEED, Numbers
+from cli.outputs import OutFile, Output
+from cli.progress import Progress
+from models.calibration import measure_cost
+from models.heads import LinearHeads, build_heads, eight_bit, read_heads, write_heads
+from models.heads.features import Features, Text, collect
+from models.heads.judging import Judgement, judge
+from models.heads.linear_training import LinearTraining, Stage
+from models.heads.weights import Affine
+from models.kernel_choice import Kernel, build_llama
+from models.loading import Tokenizer, open_model
+from models.protocol import TappedModel
+from models.weights import LlamaConfig, LlamaWeights
+from plans.errors import PlanError
+from plans.logs import Log
+from plans.tokens import encoder
+from scheduler import NO_DRAFTS, PassCost
+from sims.recordings import FORMATS
+from spec import SamplingParams
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_OWN_TEXT_TOKENS = 384
+_AT_ONCE = 16
+_BLOCK_TOKENS = 16
+_DEPTH = 4
+_WORDS = 8192
+
+
+def _check_taps(numbers: list[int]) -> list[int]:
+    for number in numbers:
+        if number < 0:
+            raise PlanError(f"{number}: a number of layers")
+    return sorted(set(numbers))
+
+
+def _text_options(command: Command) -> Command:
+    """Add what text is taken."""
+    for option in reversed(
+        (
+            click.option(
+                "--text",
+                "logs",
+                multiple=True,
+                type=_FILE,
+                help="Recorded requests and answers, in any layout that outrider plan reads; may be repeated.",
+                show_default="text that the model writes itself",
+            ),
+            click.option("--format", "layout", type=click.Choice(FORMATS), help="Of the logs.", show_default="guessed"),
+            click.option(
+                "--tokens", type=click.IntRange(2_000), default=150_000, show_default=True, help="Most to learn from."
+            ),
+            click.option("--kernel", type=click.Choice(["auto", "numpy", "numba"]), default="auto", show_default=True),
+            click.option(
+                "--threads",
+                type=click.IntRange(1, 1024),
+                help="Of the compiled kernel; on a machine with other work to do one is fastest.",
+                show_default="one a processor",
+            ),
+            click.option(
+                "--seed", type=SEED, default=0, show_default=True, help="Of the model's own text and the order."
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def heads() -> None:
+    """Fit heads that draft for a model, and say what they are worth."""
+
+
+class _Target(NamedTuple):
+    """The model that heads are for, opened and built."""
+
+    source: str
+    config: LlamaConfig
+    weights: LlamaWeights
+    tokenizer: Tokenizer
+    model: TappedModel
+
+
+def _open(source: str, kernel: Kernel, threads: int | None) -> _Target:
+    try:
+        opened = open_model(source)
+        config = opened.config()
+        weights = opened.weights(config)
+        model = build_llama(config, weights, kernel, threads)
+        assert isinstance(model, TappedModel), "every llama is"
+        return _Target(source, config, weights, opened.tokenizer(), model)
+    except (ImportError, OSError, ValueError, RuntimeError) as error:
+        raise Unusable(str(error)) from None
+
+
+@heads.command(name="train")
+@click.argument("target")
+@click.option(
+    "--kind",
+    type=click.Choice(["linear"]),
+    default="linear",
+    show_default=True,
+    help="Of heads: see the documentation.",
+)
+@_text_options
+@click.option("--words", type=click.IntRange(2), help="Of the draft vocabulary.", show_default=f"{_WORDS}, or all")
+@click.option(
+    "--taps",
+    type=Numbers(_check_taps),
+    help="After how many layers hidden states are read; the last is all of them.",
+    show_default="four, of all depths",
+)
+@click.option(
+    "--epochs", type=click.IntRange(0), default=4, show_default=True, help="Times over the text, after the closed form."
+)
+@click.option("--held-out", type=click.IntRange(2), default=10, show_default=True, help="Judge by one text of so many.")
+@click.option("--float", "is_float", is_flag=True, help="Keep the weights as floats, not in 8 bits.")
+@click.option(
+    "--out",
+    "out",
+    required=True,
+    type=click.Path(dir_okay=True, path_type=Path),
+    help="A *.safetensors file, or a folder.",
+)
+@click.pass_context
+def train(
+    ctx: click.Context,
+    /,
+    target: str,
+    kind: str,
+    logs: tuple[Path, ...],
+    layout: str | None,
+    tokens: int,
+    kernel: Kernel,
+    threads: int | None,
+    seed: int,
+    words: int | None,
+    taps: list[int] | None,
+    epochs: int,
+    held_out: int,
+    is_float: bool,
+    out: Path,
+) -> None:
+    """Fit heads for the model TARGET: a known model, a GGUF file or a folder.
+
+    The model is run once over the text; what it makes of every token is what the heads learn from. They see the model's
+    own choices, not the text's, so any text of the kind that the model is used for will do.
+    """
+    opened = _open(target, kernel, threads)
+    config = opened.config
+    chosen = tuple(taps) if taps is not None else _four_of(config.num_layers)
+    if chosen[-1] != config.num_layers or len(set(chosen)) != len(chosen):
+        raise click.UsageError(f"--taps: {list(chosen)} must rise to {config.num_layers}, all layers", ctx)
+    words = min(_WORDS, config.vocab_size) if words is None else words
+    if words > config.vocab_size:
+        raise click.UsageError(f"--words: {words}, and {target} has {config.vocab_size} tokens", ctx)
+    if logs == () and layout is not None:
+        raise click.UsageError("--format has no effect here: it needs --text", ctx)
+    features = Features(chosen, config.dim, tokens)
+    with Progress() as progress:
+        texts = _texts(opened, logs, layout, tokens, held_out, seed, progress)
+        try:
+            collect(
+                opened.model.with_taps(chosen), texts, features, lambda num: progress.show("tokens read", num, tokens)
+            )
+        except PlanError as error:
+            raise Unusable(str(error)) from None
+    console = Console(stderr=True, highlight=False)
+    counts = features.counts(config.vocab_size)
+    ids = np.sort(np.argsort(-counts, kind="stable")[:words])
+    judged = features.ids[features.rows(held_out=True)]
+    covered = float(np.isin(judged, ids).mean()) if len(judged) else 0.0
+    console.print(
+        f"{features.num_tokens:,} tokens of {len(features.texts):,} texts; "
+        f"the {words:,} draft words cover {covered:.1%} of the answers held out"
+    )
+
+    def tell(stage: Stage) -> None:
+        loss = "" if stage.loss is None else f", cross-entropy {stage.loss:.3f}"
+        held = stage.held_out
+        console.print(f"{stage.name}: held out {held.top_1:.3f} first, {held.top_3:.3f} of three{loss}")
+
+    training = LinearTraining(features, config, opened.weights, ids, np.random.default_rng(seed))
+    try:
+        fitted = training.run(epochs, tell)
+    except ValueError as error:
+        raise Unusable(str(error)) from None
+    write_heads(out, fitted if is_float else _in_8_bits(fitted), config)
+    console.print(f"written to {out}")
+    del kind
+
+
+def _in_8_bits(fitted: LinearHeads) -> LinearHeads:
+    def rounded(affine: Affine) -> Affine:
+        return Affine(eight_bit(affine.weight), affine.bias)
+
+    return LinearHeads(fitted.taps, rounded(fitted.first), rounded(fitted.later), fitted.words)
+
+
+def _four_of(num_layers: int) -> tuple[int, ...]:
+    return tuple(sorted({max(1, num_layers // 8), num_layers // 2, num_layers * 3 // 4, num_layers}))
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What `--json` writes of heads: shares by depth, the drafts before taken to be right."""
+
+    kind: str
+    num_places: int
+    first: list[float]
+    of_three: list[float]
+    pass_s: float
+    """Seconds of a plain pass,"""
+    row_s: float
+    """of a further row,"""
+    step_s: float
+    """and of a draft step."""
+    speed: float
+    """Of one drafted token where its chance is worth its row, over plain decoding; 1 where nothing would be drafted."""
+
+
+@heads.command(name="eval")
+@click.argument("target")
+@click.argument("file", type=click.Path(exists=True, path_type=Path))
+@_text_options
+@click.option("--every", type=click.IntRange(1), default=3, show_default=True, help="Draft after every so many tokens.")
+@click.option("--json", "json_file", type=OutFile(), help="Write the report as JSON; - is standard output.")
+def evaluate(
+    target: str,
+    file: Path,
+    logs: tuple[Path, ...],
+    layout: str | None,
+    tokens: int,
+    kernel: Kernel,
+    threads: int | None,
+    seed: int,
+    every: int,
+    json_file: Output | None,
+) -> None:
+    """Say how often the heads in FILE are right for the model TARGET, and what they would gain on this machine.
+
+    The texts' answers stand for what the model would choose, so let them be its own where that matters.
+    """
+    opened = _open(target, kernel, threads)
+    try:
+        found = read_heads(file, opened.config)
+        proposer = build_heads(found, opened.config, opened.weights, kernel)
+    except (OSError, ValueError) as error:
+        raise Unusable(str(error)) from None
+    model = opened.model.with_taps(proposer.taps)
+    depth = min(_DEPTH, proposer.max_depth or _DEPTH)
+    with Progress() as progress:
+        texts = _texts(opened, logs, layout, tokens, None, seed, progress)
+        try:
+            judged = judge(
+                proposer, model, texts, depth, every=every, watch=lambda num: progress.show("places", num, None)
+            )
+        except (PlanError, ValueError) as error:
+            raise Unusable(str(error)) from None
+    cost = PassCost(*measure_cost(model, proposer, time.perf_counter))
+    report = _report(found.kind, judged, cost)
+    if json_file is None or not json_file.is_stdout:
+        _print(report)
+    if json_file is not None:
+        json_file.write(msgspec.json.encode(report) + b"\n")
+
+
+def _report(kind: str, judged: Judgement, cost: PassCost) -> Report:
+    _, one, two = cost.of(2)
+    row = (two - one) / one
+    hits = judged.ranks[:, 0] == 0
+    #   the chance that a node is accepted, by what the heads gave it: as the engine learns it
+    grades = np.minimum(15, (judged.chances[:, 0] * 16).astype(int))
+    of_grade = np.array([hits[grades == grade].mean() if (grades == grade).any() else 0.0 for grade in range(16)])
+    is_fed = of_grade[grades] > row
+    speed = (1 + (hits & is_fed).mean()) / (1 + row * is_fed.mean() + cost.layer_s / one)
+    return Report(kind, len(hits), judged.top(1), judged.top(3), one, two - one, cost.layer_s, max(1.0, float(speed)))
+
+
+def _print(report: Report) -> None:
+    console = Console(highlight=False)
+    table = Table("depth", "first", "of three", title=f"{report.kind} heads, {report.num_places:,} places", box=None)
+    for layer, (first, of_three) in enumerate(zip(report.first, report.of_three, strict=True), 1):
+        table.add_row(str(layer), f"{first:.3f}", f"{of_three:.3f}")
+    console.print(table)
+    console.print(
+        f"here a pass takes {1000 * report.pass_s:.1f} ms, a further row {report.row_s / report.pass_s:.0%} of it, "
+        f"a draft step {report.step_s / report.pass_s:.0%}: "
+        f"one token drafted where it pays would make it {report.speed:.2f}x as fast"
+    )
+
+
+def _texts(
+    target: _Target,
+    logs: tuple[Path, ...],
+    layout: str | None,
+    tokens: int,
+    held_out: int | None,
+    seed: int,
+    progress: Progress,
+) -> Iterator[Text]:
+    """Give texts one by one; one of `held_out` is for judging, all where that is None."""
+
+    def is_held_out(i: int) -> bool:
+        return held_out is None or i % held_out == 0
+
+    if not logs:
+        num_texts = -(-tokens // _OWN_TEXT_TOKENS)
+        for i, (ids, num_prompt) in enumerate(asyncio.run(_own_texts(target, num_texts, seed, progress))):
+            yield Text(ids, num_prompt, is_held_out(i))
+        return
+    log = Log(logs, layout, encoder(target.source))
+    for i, recording in enumerate(log):
+        yield Text(recording.tokens.tolist(), recording.num_prompt, is_held_out(i))
+
+
+async def _own_texts(target: _Target, num_texts: int, seed: int, progress: Progress) -> list[tuple[list[int], int]]:
+    """Let the model write, from where a user would speak on: requests, and its answers to them."""
+    tokenizer = target.tokenizer
+    prompt = _opening(tokenizer)
+    config = EngineConfig(
+        num_blocks=_AT_ONCE * (-(-(len(prompt) + _OWN_TEXT_TOKENS) // _BLOCK_TOKENS) + 1),
+        block_tokens=_BLOCK_TOKENS,
+        max_running=_AT_ONCE,
+        max_model_len=target.config.max_model_len,
+        speculative=NO_DRAFTS,
+    )
+    texts: list[tuple[list[int], int]] = [([], 0)] * num_texts
+    num_written = 0
+    async with Engine(target.model, config) as engine, asyncio.TaskGroup() as writers:
+
+        async def write(i: int) -> None:  # all are read at once: who is not read does not run
+            nonlocal num_written
+            params = SamplingParams(temperature=0.8, top_p=0.95)
+            stream = engine.submit(
+                Request(prompt=prompt, params=params, max_tokens=_OWN_TEXT_TOKENS, seed=seed + i, logprobs=False)
+            )
+            texts[i] = ([*prompt, *[token.id async for token in stream]], len(prompt))
+            num_written += 1
+            progress.show("texts written", num_written, num_texts)
+
+        for i in range(num_texts):
+            writers.create_task(write(i))
+    return texts
+
+
+def _opening(tokenizer: Tokenizer) -> list[int]:
+    """Give what stands before the words of a user, or else the token that texts begin after."""
+    try:
+        first, second = (tokenizer.chat([{"role": "user", "content": text}]) for text in ("a", "b"))
+        same = next(i for i, (one, other) in enumerate(zip(first, second, strict=False)) if one != other)
+        if same:
+            return first[:same]
+    except (ValueError, ImportError, StopIteration):
+        pass
+    return [min(tokenizer.eos_ids, default=0)]
