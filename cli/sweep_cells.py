@@ -3,6 +3,7 @@
 import hashlib
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -257,7 +258,8 @@ class _Reader:
         """Leave out what has no effect, and check the rest; give also what it would take for an effect."""
         all_needed: dict[str, str] = {}
         while True:
-            ctx = self._checked(options, self._context)
+            first, last = self._words(options)
+            ctx = self._checked(options, partial(self._kind.command.make_context, self._grid.command, [*first, *last]))
             needs = self._kind.needs(ctx.params)
             needed = {}
             for name in options:
@@ -265,19 +267,15 @@ class _Reader:
                 if not has_effect:
                     needed[name] = what
             if not needed:
-                self._checked(options, lambda _: self._kind.check(ctx))  # noqa: B023 - called at once
+                self._checked(options, partial(self._kind.check, ctx))
                 return options, ctx, all_needed
             all_needed |= needed
             options = {name: value for name, value in options.items() if name not in needed}
 
-    def _context(self, options: dict[str, Any]) -> click.Context:
-        first, last = self._words(options)
-        return self._kind.command.make_context(self._grid.command, [*first, *last])
-
-    def _checked(self, options: dict[str, Any], check: Callable[[dict[str, Any]], Any]) -> Any:
+    def _checked(self, options: dict[str, Any], check: Callable[[], Any]) -> Any:
         """Check options by something that raises what commands raise."""
         try:
-            return check(options)
+            return check()
         except click.MissingParameter as error:
             name = next(name for name, param in self._params.items() if param is error.param)
             raise SimError(f"options: {name} is missing: {self._grid.command} needs it") from None

@@ -15,7 +15,17 @@ from sims.sweep.store import FORMAT
 MOST_CELLS = 10_000
 
 
-class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+_ALLOWED: dict[str, tuple[Any, str]] = {
+    "command": (str, "the name of a command"),
+    "seeds": (int | list[int], "a count from 1 on, or a list of seeds"),
+    "figures": (list[str], "a list of names"),
+    "options": (dict, "a table of options"),
+    "axes": (dict, "a table of options with a list of values each"),
+}
+"""What each field of a file may be."""
+
+
+class Grid(msgspec.Struct, frozen=True):
     """A sweep file as it was read: nothing here knows the options of a command."""
 
     command: str
@@ -49,11 +59,22 @@ class Cell(NamedTuple):
 def read(path: Path) -> Grid:
     """Read a sweep file. SimError names the field, the value and what is allowed."""
     try:
-        grid = msgspec.toml.decode(path.read_bytes(), type=Grid)
+        said = msgspec.toml.decode(path.read_bytes())
     except OSError as error:
         raise SimError(str(error.strerror)) from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise SimError(str(error)) from None
+        raise SimError(f"no TOML: {error}") from None
+    for field, value in said.items():
+        if field not in _ALLOWED:
+            raise SimError(f"{field}: there is no such field; there are {', '.join(_ALLOWED)}")
+        kind, allowed = _ALLOWED[field]
+        try:
+            msgspec.convert(value, kind)
+        except msgspec.ValidationError:
+            raise SimError(f"{field}: {value!r} is not {allowed}") from None
+    if "command" not in said:
+        raise SimError("command: it is missing, and says what is run")
+    grid = msgspec.convert(said, Grid)
     for name, values in grid.axes.items():
         if not isinstance(values, list) or not values:
             raise SimError(f"axes.{name}: {values!r} is no list of one value or more")
@@ -63,7 +84,7 @@ def read(path: Path) -> Grid:
         if name in grid.options:
             raise SimError(f"{name} is in [options] and in [axes]: it is fixed or it varies")
     if isinstance(grid.seeds, int) and grid.seeds < 1:
-        raise SimError(f"seeds: {grid.seeds} is not a count from 1 on, nor a list of seeds")
+        raise SimError(f"seeds: {grid.seeds} is not a count from 1 on, or a list of seeds")
     if isinstance(grid.seeds, list) and (not grid.seeds or len(set(grid.seeds)) < len(grid.seeds)):
         raise SimError(f"seeds: {grid.seeds} is no list of different seeds, one or more")
     num_seeds = len(grid.seeds) if isinstance(grid.seeds, list) else grid.seeds or 1

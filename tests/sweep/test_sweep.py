@@ -346,14 +346,19 @@ def test_two_sweeps_cannot_work_in_one_folder(here, tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("command = 7", "command"),
+        ("command = 7", "command: 7 is not the name of a command"),
+        ("seeds = 7", "command: it is missing"),
+        ('command = "sim"\nseeds = "x"', "seeds: 'x' is not a count from 1 on, or a list of seeds"),
+        ('command = "sim"\nseeds = [1, true]', "seeds: [1, True] is not a count"),
+        ('command = "sim"\nfigures = "x"', "figures: 'x' is not a list of names"),
+        ('command = "sim"\noptions = 3', "options: 3 is not a table of options"),
         ('command = "serve"', "'serve' is none of sim, plan, explore"),
-        ('command = "sim"\nseed = 3', "unknown field `seed`"),
+        ('command = "sim"\nseed = 3', "seed: there is no such field; there are command, seeds"),
         ('command = "sim"\n[options]\nno-such = 3', "options.no-such: sim has no such option; there are config, "),
-        ('command = "sim"\n[axes]\nblocks = [8, "x"]', "axes.blocks = 'x': 'x' is not a valid integer"),
+        ('command = "sim"\n[axes]\nblocks = [8, "x"]', "grid.toml: axes.blocks = 'x': 'x' is not a valid integer"),
         ('command = "sim"\n[axes]\nblocks = [8, 0]', "axes.blocks = 0: 0 is not in the range"),
         ('command = "sim"\n[options]\nblocks = true', "options.blocks = True: a text or a number"),
-        ('command = "sim"\n[options]\nblocks = [8, 9]', "options.blocks = [8, 9]: one value"),
+        ('command = "sim"\n[options]\nblocks = [8, 9]', "grid.toml: options.blocks = [8, 9]: one value"),
         ('command = "sim"\n[options]\nshuffle = 1', "options.shuffle = 1: true or false"),
         ('command = "sim"\n[options]\ncancel-rate = 30', "options.cancel-rate = 30: 30 is not in the range 0<=x<=1"),
         ('command = "sim"\n[options]\nrate = 5', "options.rate: has no effect in any cell: it needs --arrivals"),
@@ -375,7 +380,7 @@ def test_two_sweeps_cannot_work_in_one_folder(here, tmp_path):
         ('command = "plan"\nseeds = 2\n[options]\nlogs = "x"', "seeds: plan draws nothing"),
         ('command = "plan"\n[options]\nlogs = "LOG"\n[axes]\nhardware = ["h100", "x"]', "cell hardware=x: 'x' is not"),
         ('command = "explore"\n[options]\nminutes = 1', "options.minutes: not an option of a sweep"),
-        ("command = ", "grid.toml: "),
+        ("command = ", "grid.toml: no TOML: "),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_named_and_nothing_is_run(text, said, here, tmp_path):
