@@ -22,6 +22,8 @@ from server.service import Service
 def build_app(service: Service, middleware: Sequence[Middleware] = ()) -> ASGIApp:
     """Put a service behind its routes, within `middleware`, behind the door."""
     routes = [
+        Route("/v1/completions", service.completions, methods=["POST"]),
+        Route("/v1/chat/completions", service.chat_completions, methods=["POST"]),
         Route("/", service.page, methods=["GET"]),
         Route("/health", service.health, methods=["GET"]),
         Route("/live", service.live, methods=["GET"]),
@@ -31,8 +33,6 @@ def build_app(service: Service, middleware: Sequence[Middleware] = ()) -> ASGIAp
         Route("/detokenize", service.detokenize, methods=["POST"]),
         Route("/v1/models", service.models, methods=["GET"]),
         Route("/v1/models/{id:path}", service.model, methods=["GET"]),
-        Route("/v1/completions", service.completions, methods=["POST"]),
-        Route("/v1/chat/completions", service.chat_completions, methods=["POST"]),
     ]
 
     @asynccontextmanager

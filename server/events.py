@@ -57,13 +57,17 @@ class EventSink:
 
     async def put(self, event: Any) -> None:
         """Send an event."""
-        await self._body(self._with_held(event), more=True)
+        await self._write({"type": "http.response.body", "body": self._with_held(event), "more_body": True})
 
     async def end(self, event: Any = None) -> None:
         """Send a last event, if any, and the mark of the end."""
-        await self._body(self._with_held(*(() if event is None else (event,))) + _DONE, more=False)
+        if event is not None:
+            self._held.append(event)
+        await self._write({"type": "http.response.body", "body": self._with_held() + _DONE, "more_body": False})
 
     def _with_held(self, *events: Any) -> bytes:
+        if not self._held:
+            return b"".join(map(_event, events))
         held, self._held = self._held, []
         return b"".join(map(_event, (*held, *events)))
 
@@ -72,12 +76,9 @@ class EventSink:
         if self._is_writing and idle_s >= self._config.write_timeout_s:
             self._give_up()
         elif not self._is_writing and idle_s >= self._config.ping_s:
-            self._spawn(self._body(_PING, more=True))
+            self._spawn(self._write({"type": "http.response.body", "body": _PING, "more_body": True}))
         delay_s = self._patience_s if self._is_writing else max(self._patience_s - idle_s, 0.01)
         self._next_look = self._loop.call_later(delay_s, self._look)
-
-    async def _body(self, data: bytes, *, more: bool) -> None:
-        await self._write({"type": "http.response.body", "body": data, "more_body": more})
 
     async def _write(self, message: dict[str, Any]) -> None:
         async with self._lock:
@@ -93,7 +94,7 @@ def last_event(content: Any) -> bytes:
 
 def _event(content: Any) -> bytes:
     data = msgspec.json.encode(content)
-    for line_end, escaped in _LINE_ENDS.items():
-        if line_end in data:
+    if not data.isascii():
+        for line_end, escaped in _LINE_ENDS.items():
             data = data.replace(line_end, escaped)
     return b"data: " + data + b"\n\n"

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from collections.abc import Set as AbstractSet
 from contextlib import closing
 from typing import Protocol
 
@@ -214,19 +215,20 @@ class Generation(Response):
             tokens = self._replies.echo(choice, request.prompt)
             await say(choice, self._replies.text_of(tokens), tokens)
         text = TextOfTokens(self.job.stops)
+        ends = {*request.eos, *request.params.stop_token_ids}
         unsaid = ""
         pending: list[Token] = []  # taken, and their text not said
-        is_next = True
+        is_next, is_stream = True, self.job.is_stream
         async for emitted in stream.rounds():
             if is_next:
                 timer.tick()
             if reading is not None and self.job.num_top:
                 choice.scored += await reading.score(list(emitted.ids))
-            unsaid += self._take(choice, emitted, text, pending)
+            unsaid += self._take(choice, emitted, text, ends, pending)
             if text.is_stopped:
                 break
             is_next = not stream.num_unread
-            if unsaid and is_next and stream.finish_reason is None and self.job.is_stream:
+            if unsaid and is_stream and is_next and stream.finish_reason is None:
                 await say(choice, unsaid, pending)
                 unsaid, pending = "", []
         if not text.is_stopped and stream.finish_reason not in ("stop", "length"):
@@ -243,18 +245,19 @@ class Generation(Response):
         await say(choice, "", [])
         return None
 
-    def _take(self, choice: Choice, emitted: Emitted, text: TextOfTokens, pending: list[Token]) -> str:
+    def _take(
+        self, choice: Choice, emitted: Emitted, text: TextOfTokens, ends: AbstractSet[int], pending: list[Token]
+    ) -> str:
         """Take a round, as far as a stop string is not complete in it, and give the text that it releases."""
-        job, request, bytes_of = self.job, self.job.requests[choice.index], self._replies.bytes_of
-        ends = {*request.eos, *request.params.stop_token_ids}
+        job, bytes_of = self.job, self._replies.bytes_of
         parts = [b"" if i in ends else bytes_of(i) for i in emitted.ids]  # what ends a text is no part of it
         num_tokens = len(parts)
         if not job.stops:
             released = text.push(b"".join(parts))
         else:
-            released = ""
+            released, min_tokens = "", job.requests[choice.index].params.min_tokens
             for num_tokens, part in enumerate(parts, 1):
-                released += text.push(part, may_stop=choice.num_tokens + num_tokens > request.params.min_tokens)
+                released += text.push(part, may_stop=choice.num_tokens + num_tokens > min_tokens)
                 if text.is_stopped:
                     break
         choice.num_tokens += num_tokens

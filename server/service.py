@@ -80,7 +80,8 @@ class Service:
         """Take note of one that has ended or was left."""
         self._open.discard(generation)
         self._count(generation.job.is_chat, generation.status)
-        _log.info("%s", generation.account)
+        if _log.isEnabledFor(logging.INFO):
+            _log.info("%s", generation.account)
         if generation.status == LEFT:
             self._live.left(generation)
 

@@ -229,8 +229,8 @@ MUTANTS = [
     mutant(
         "stop at a stop string one token early",
         GENERATION,
-        "may_stop=choice.num_tokens + num_tokens > request.params.min_tokens)",
-        "may_stop=choice.num_tokens + num_tokens >= request.params.min_tokens)",
+        "may_stop=choice.num_tokens + num_tokens > min_tokens)",
+        "may_stop=choice.num_tokens + num_tokens >= min_tokens)",
         "server/streaming::the_first_token_that_may_stop_is_the_one_after_min_tokens",
     ),
     mutant(
