@@ -130,8 +130,8 @@ def _check_rising(curve: dict[int, float], source: str, where: str) -> None:
     for before, after in pairwise(sorted(curve)):
         if curve[after] < (1 - _NOISE) * curve[before]:
             raise PlanError(
-                f"{source}: a pass of {after} rows takes {curve[after] * 1e3:.3g} ms, less than one of {before} with "
-                f"{curve[before] * 1e3:.3g} ms{where}: times that fall by more than {_NOISE:.0%} are noise; measure "
+                f"{source}: a pass of {after} rows takes {curve[after] * 1e3:,.2f} ms, less than one of {before} with "
+                f"{curve[before] * 1e3:,.2f} ms{where}: times that fall by more than {_NOISE:.0%} are noise; measure "
                 f"again, on an idle machine"
             )
 
