@@ -291,7 +291,7 @@ class SchedulerActor(Actor):
         """Keep what was verified, give back what was not, then tell the clients."""
         counters, live, settle = self.counters, self._live, self.core.settle
         commits: list[tuple[int, SequenceOf[int], int | None]] = []
-        published: list[tuple[Sequence, list[int], Planned, Outcome]] = []
+        published: list[tuple[Planned, Outcome, list[int]]] = []
         has_fed_proposer = done.proposer_error is None
         if not has_fed_proposer:
             counters.num_failed_proposals += 1
@@ -305,25 +305,23 @@ class SchedulerActor(Actor):
                 continue
             if planned.is_round:
                 sequence.rng.state = outcome.rng_state
-            verified, emitted, num_accepted, reason = settle(planned, outcome.tokens, has_fed_proposer=has_fed_proposer)
+            settled = settle(planned, outcome.tokens, has_fed_proposer=has_fed_proposer)
+            commits.append((sequence.seq, settled.verified, sequence.covered if sequence.has_draft_state else None))
             if planned.is_round:
-                draft = planned.draft
-                counters.num_rounds += 1
-                counters.rounds_by_drafted[draft.num_nodes] += 1
-                counters.rounds_by_depth[draft.depth] += 1
-                counters.rounds_by_accepted[num_accepted] += 1
-            commits.append((sequence.seq, verified, sequence.covered if sequence.has_draft_state else None))
-            if emitted:
-                published.append((sequence, emitted, planned, outcome))
-            if reason is not None:
-                counters.num_finished[reason] += 1
-                self._let_go(sequence.seq, reason, None)
+                counters.add_round(planned.draft, settled.num_accepted)
+                published.append((planned, outcome, settled.emitted))
+            if settled.finish_reason is not None:
+                counters.num_finished[settled.finish_reason] += 1
+                self._let_go(sequence.seq, settled.finish_reason, None)
         await self._ask_settle(commits)
-        for sequence, tokens, planned, outcome in published:
+        push = self._streams.push
+        for planned, outcome, tokens in published:
             counters.num_emitted_tokens += len(tokens)
-            kept = None if outcome.logprobs is None else outcome.logprobs[: len(tokens)]
+            sequence, logprobs = planned.sequence, outcome.logprobs
+            if logprobs is not None:
+                logprobs = logprobs[: len(tokens)]
             num_drafted, num_accepted = planned.draft.num_nodes, len(outcome.tokens) - 1
-            sequence.is_paused = not self._streams.push(sequence.seq, tokens, kept, num_drafted, num_accepted)
+            sequence.is_paused = not push(sequence.seq, tokens, logprobs, num_drafted, num_accepted)
         self._close_streams()
 
     async def _ask_settle(self, commits: list[tuple[int, SequenceOf[int], int | None]]) -> None:

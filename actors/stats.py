@@ -5,6 +5,7 @@ from typing import NamedTuple
 import msgspec
 
 from kvpool import PoolStats
+from scheduler import Proposal
 from spec import MAX_NODES
 
 
@@ -36,6 +37,13 @@ class Counters(msgspec.Struct):
     """How many rounds accepted 0, 1, 2, ... drafted tokens."""
     num_failed_proposals: int = 0
     """Times that the proposer failed, and the drafts that it was asked for were left out."""
+
+    def add_round(self, draft: Proposal, num_accepted: int) -> None:
+        """Count a round: its draft, and how many tokens of it were accepted."""
+        self.num_rounds += 1
+        self.rounds_by_drafted[draft.num_nodes] += 1
+        self.rounds_by_depth[draft.num_nodes if draft.parents is None else draft.depth] += 1
+        self.rounds_by_accepted[num_accepted] += 1
 
     @property
     def num_drafts(self) -> int:

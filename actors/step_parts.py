@@ -35,23 +35,25 @@ def proposal(tree: ProposedTree) -> Proposal:
 
 def feed(planned: Planned, table: list[int], block_tokens: int) -> Feed:
     """Say what a sequence feeds, and how its round is verified if it has one."""
-    sequence, draft = planned.sequence, planned.draft
+    sequence, draft, start = planned.sequence, planned.draft, planned.sequence.cached
+    drafted = draft.tokens
     spec = None
     if planned.is_round:
-        prompt, output = sequence.looked_back_at
+        speculative, rng = sequence.speculative, sequence.rng
         spec = RoundSpec(
-            draft=draft.tokens,
-            parents=draft.parents,
-            children=sequence.speculative.children if draft.tokens else "top",
-            params=sequence.params,
-            prompt=prompt,
-            output=output,
-            rng_state=sequence.rng.state,
-            rng_inc=sequence.rng.inc,
-            verify=sequence.speculative.rule if draft.tokens else "match",  # with no draft, one draw by any rule
-            logprobs=sequence.request.logprobs,
+            drafted,
+            draft.parents,
+            speculative.children if drafted else "top",
+            sequence.params,
+            *(sequence.looked_back_at if sequence.looks_back else ((), ())),
+            rng.state,
+            rng.inc,
+            speculative.rule if drafted else "match",  # with no draft, one draw by any rule
+            sequence.request.logprobs,
         )
-    #   room was made for the draft that there could have been
-    table = table[: blocks_for(sequence.cached + planned.num_tokens, block_tokens)]
+    ids = planned.ids
+    num_blocks = blocks_for(start + len(ids), block_tokens)
+    if num_blocks < len(table):  # room was made for the draft that there could have been
+        table = table[:num_blocks]
     is_proposed_for = sequence.has_draft_state and sequence.covered >= sequence.cached
-    return Feed(sequence.seq, planned.ids, sequence.cached, table, spec, is_proposed_for)
+    return Feed(sequence.seq, ids, start, table, spec, is_proposed_for)

@@ -38,9 +38,8 @@ class Emitted(msgspec.Struct, frozen=True, gc=False):
 
     def token(self, i: int) -> Token:
         """Give the token of place `i`."""
-        return Token(
-            self.ids[i], None if self.logprobs is None else self.logprobs[i], self.index + i, i < self.num_accepted
-        )
+        logprob = None if self.logprobs is None else self.logprobs[i]
+        return Token(self.ids[i], logprob, self.index + i, i < self.num_accepted)
 
     def past(self, i: int) -> "Emitted":
         """Give the tokens from place `i` on."""
@@ -165,22 +164,23 @@ class Stream:
             if asyncio.get_running_loop() is not self._loop:
                 raise RuntimeError(f"stream {self.id} belongs to the event loop of its engine, and this is another")
         self._has_reader = True
+        buffer = self._buffer
         try:
-            while self._buffer or await self._is_more():
-                yield take()
+            while True:
+                while buffer:
+                    yield take()
+                if self._has_left:  # by another task
+                    await self._until_end()
+                if self.finish_reason is not None:
+                    return
+                self._reader = self._loop.create_future()
+                try:
+                    await self._reader
+                finally:
+                    self._reader = None
         finally:
             self._has_reader = False
             self.leave()
-
-    async def _is_more(self) -> bool:
-        """Wait for tokens, or for the end where none are to come."""
-        while not self._buffer:
-            if self._has_left:  # by another task
-                await self._until_end()
-            if self.finish_reason is not None:
-                return False
-            await self._wait()
-        return True
 
     def _take_token(self) -> Token:
         first, i = self._buffer[0], self._num_taken
@@ -232,13 +232,6 @@ class Stream:
                 self._ended = asyncio.Event()
             await self._ended.wait()
 
-    async def _wait(self) -> None:
-        self._reader = self._loop.create_future()
-        try:
-            await self._reader
-        finally:
-            self._reader = None
-
     def _wake(self) -> None:
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
@@ -258,7 +251,9 @@ class Stream:
             self._num_unread += num_tokens
             self._num_pushed += num_tokens
             self._rounds.extend((num_tokens, num_drafted, num_accepted))
-            self._wake()
+            reader = self._reader
+            if reader is not None and not reader.done():
+                reader.set_result(None)
         self._is_paused = self._num_unread + self._largest_round > self._capacity
         return not self._is_paused
 

@@ -43,8 +43,11 @@ def recording(num_records: int):
     return records
 
 
-async def run(model, prompts, num_open: int) -> Run:
-    """Keep `num_open` requests open until every prompt has been served; passes run on this one thread."""
+async def run(model, prompts, num_open: int, *, by_token: bool) -> Run:
+    """Keep `num_open` requests open until every prompt has been served; passes run on this one thread.
+
+    Clients take what a round emits at once, or `by_token`.
+    """
     num_messages, pass_seconds = 0, 0.0
 
     def tap(time_s, sender, receiver, message):
@@ -71,7 +74,8 @@ async def run(model, prompts, num_open: int) -> Run:
         async def client():
             for prompt in waiting:
                 request = Request(prompt=prompt, params=GREEDY, max_tokens=OUTPUT_TOKENS, logprobs=False)
-                async for _ in engine.submit(request):
+                stream = engine.submit(request)
+                async for _ in stream if by_token else stream.rounds():
                     pass
 
         start = time.perf_counter()
@@ -86,13 +90,13 @@ async def run(model, prompts, num_open: int) -> Run:
     )
 
 
-def measure(num_open: int, num_requests: int, *, is_fake: bool = False) -> Run:
+def measure(num_open: int, num_requests: int, *, is_fake: bool = False, by_token: bool = False) -> Run:
     """Run with a recited text, or with the fake model's logits of 128 ids."""
     records = recording(num_requests)
     model = FakeModel(0, 128, 1, 1.0) if is_fake else ReplayModel(records, 4001 + num_requests, 4000 + num_requests)
     prompts = [[token % 128 for token in prompt] if is_fake else prompt for prompt, _ in records]
     gc.collect()
-    return asyncio.run(run(model, prompts, num_open))
+    return asyncio.run(run(model, prompts, num_open, by_token=by_token))
 
 
 def main() -> None:
@@ -101,16 +105,18 @@ def main() -> None:
     print("| target | open | tokens/s | us per token | in target and verifier | tokens a round | messages a step |")
     print("|---|---|---|---|---|---|---|")
     cost = {}
-    for num_open, num_requests, is_fake in (
-        (100, 2000, False),
-        (1000, 4000, False),
-        (10000, 20000, False),
-        (1000, 2000, True),
+    for num_open, num_requests, is_fake, by_token in (
+        (100, 4000, False, False),
+        (1000, 4000, False, False),
+        (10000, 20000, False, False),
+        (1000, 4000, False, True),
+        (1000, 2000, True, False),
     ):
-        r = measure(num_open, num_requests, is_fake=is_fake)
-        cost[num_open, is_fake] = r.seconds / r.num_tokens
+        r = measure(num_open, num_requests, is_fake=is_fake, by_token=by_token)
+        cost.setdefault((num_open, is_fake), r.seconds / r.num_tokens)
+        target = ("fake" if is_fake else "replay") + (", token by token" if by_token else "")
         print(
-            f"| {'fake' if is_fake else 'replay'} | {num_open:,} | {r.num_tokens / r.seconds:,.0f} "
+            f"| {target} | {num_open:,} | {r.num_tokens / r.seconds:,.0f} "
             f"| {r.seconds / r.num_tokens * 1e6:.1f} | {r.pass_seconds / r.seconds:.0%} "
             f"| {r.num_tokens / r.num_rounds:.2f} | {r.num_messages / r.num_steps:.1f} |"
         )

@@ -121,9 +121,10 @@ class KvPool:
 
     def set_fill(self, block: int, n: int) -> None:
         """Say how many slots are filled. Raises KvPoolError where `n` is out of range or the block is immutable."""
-        self._require_held(block)
-        self._require_fill(n)
-        if self.is_immutable(block):
+        is_known = 0 <= block < self.num_blocks
+        if not is_known or self._refs[block] != 1 or not 0 <= n <= self.block_tokens or block in self._index:
+            self._require_held(block)
+            self._require_fill(n)
             reason = "the prefix index knows it" if block in self._index else f"it has {self._refs[block]} owners"
             raise KvPoolError(f"block {block} is immutable: {reason}")
         self._fills[block] = n

@@ -82,10 +82,13 @@ def _recite(draft: Sequence[int], parents: Sequence[int] | None, best: list[int]
     """Follow a draft as long as it recites: `best` is what comes after the root and then after each drafted token."""
     if parents is None:
         num_accepted = 0
-        for drafted, token in zip(draft, best, strict=False):
-            if drafted != token:
-                break
-            num_accepted += 1
+        if draft == best[:-1]:
+            num_accepted = len(draft)
+        else:
+            for drafted, token in zip(draft, best, strict=False):
+                if drafted != token:
+                    break
+                num_accepted += 1
         return Recited(best[: num_accepted + 1], [0.0] * (num_accepted + 1), range(num_accepted))
     tokens = best[:1]
     path: list[int] = []

@@ -112,10 +112,17 @@ class Scheduler:
         do not fit beside what prefill is owed take turns, with each other and, where not one fits, with prefill, pass
         by pass.
         """
-        unpaused = [s for s in self.running.values() if not s.is_paused]
-        self._catch_up([s for s in unpaused if s.is_behind])
-        decodes = [s for s in unpaused if s.state is State.DECODE]
-        in_prefill = sorted((s for s in unpaused if s.state is State.PREFILL), key=_rank)
+        decodes: list[Sequence] = []
+        in_prefill: list[Sequence] = []
+        behind: list[Sequence] = []
+        decode = State.DECODE
+        for sequence in self.running.values():
+            if not sequence.is_paused:
+                (decodes if sequence.state is decode else in_prefill).append(sequence)
+                if sequence.is_behind:
+                    behind.append(sequence)
+        self._catch_up(behind)
+        in_prefill.sort(key=_rank)
         prefills = [s for s in in_prefill if not s.waits_for_draft]
         num_owed = 0 if self._are_rounds_due or not prefills else self._num_owed(decodes, prefills)
         plan = self._plan(decodes, prefills, num_owed, available)
@@ -123,9 +130,9 @@ class Scheduler:
             plan = self._plan(decodes, prefills, 0, available)  # there is no block for it: its share is the rounds'
         if plan.feeds:
             self._are_rounds_due = bool(decodes) and plan.feeds[0].sequence.state is State.PREFILL
-        for planned in plan.feeds:
-            self._num_served += 1
-            planned.sequence.last_served = self._num_served
+        for num_served, planned in enumerate(plan.feeds, self._num_served + 1):
+            planned.sequence.last_served = num_served
+        self._num_served += len(plan.feeds)
         return plan._replace(is_catching_up=len(prefills) < len(in_prefill))
 
     def _catch_up(self, behind: list[Sequence]) -> None:
@@ -154,7 +161,7 @@ class Scheduler:
         feeds = self._rounds(decodes, self.config.max_batch_tokens - num_owed)
         needed = self._num_new_blocks(feeds)
         if needed > available:
-            feeds = [p._replace(draft=NO_PROPOSAL) if p.sequence.may_drop_draft else p for p in feeds]
+            feeds = [p.with_draft(NO_PROPOSAL) if p.sequence.may_drop_draft else p for p in feeds]
             needed = self._num_new_blocks(feeds)
         if needed > available:
             return Plan([], self._victims(needed - available))
@@ -171,8 +178,8 @@ class Scheduler:
             prices = Prices(self._pass_cost, len(decodes))
             for sequence in decodes:
                 sequence.choose(prices, self._acceptance, self._yield, self._num_asked)
-        feeds = [Planned(s, 1, s.propose(), True) for s in decodes]
-        total = sum(planned.num_tokens for planned in feeds)
+        feeds = [Planned(s, 1, s.proposal or s.propose(), True) for s in decodes]
+        total = len(feeds) + sum([planned.draft.num_nodes for planned in feeds])
         if total <= budget and self._pass_cost is None:
             return feeds
         num_least = sum(planned.sequence.num_least for planned in feeds)
@@ -185,7 +192,7 @@ class Scheduler:
         for i, planned in enumerate(feeds):  # what a model is to draft is asked for whole or not at all
             if planned.draft.is_due and planned.sequence.may_drop_draft:
                 if planned.draft.num_nodes > left:
-                    feeds[i] = planned._replace(draft=NO_PROPOSAL)
+                    feeds[i] = planned.with_draft(NO_PROPOSAL)
                 left -= feeds[i].draft.num_nodes
         return feeds
 
@@ -202,7 +209,7 @@ class Scheduler:
         for i, planned in enumerate(feeds):
             sequence = planned.sequence
             if planned.is_round and sequence.may_drop_draft:
-                whole = planned._replace(draft=sequence.propose())
+                whole = planned.with_draft(sequence.propose())
                 needed = self._num_new_blocks([whole]) - self._num_new_blocks([planned])
                 if whole.draft.num_nodes <= budget and needed <= available:
                     feeds[i] = whole
@@ -220,7 +227,7 @@ class Scheduler:
         num_rounds = sum(planned.is_round for planned in feeds)
         shares = share_rows(self._pass_cost, num_rows, num_rounds, chances, most)
         for i, nodes in zip(open_, shares, strict=True):
-            feeds[i] = feeds[i]._replace(draft=feeds[i].draft.cut(nodes))
+            feeds[i] = feeds[i].with_draft(feeds[i].draft.cut(nodes))
         return sum(map(len, shares))
 
     def drafted(self, plan: Plan, proposals: dict[int, Proposal]) -> Plan:
@@ -236,7 +243,7 @@ class Scheduler:
             sequence = feeds[i].sequence
             sequence.proposal = proposals.get(sequence.seq, NO_PROPOSAL)
             sequence.is_asked = True
-            feeds[i] = feeds[i]._replace(draft=sequence.proposal)
+            feeds[i] = feeds[i].with_draft(sequence.proposal)
             if sequence.seq in proposals:
                 sequence.covered = len(sequence.context)
             num_rows += feeds[i].num_pending if sequence.may_drop_draft else feeds[i].num_tokens
@@ -262,8 +269,11 @@ class Scheduler:
         return Planned(sequence, num_fed, NO_PROPOSAL, False) if num_fed > 0 else None
 
     def _num_new_blocks(self, feeds: Iterable[Planned]) -> int:
-        size = self.config.block_tokens
-        return sum(planned.sequence.num_new_blocks(planned.num_tokens, size) for planned in feeds)
+        size, num_new = self.config.block_tokens, 0
+        for planned in feeds:  # as sequence.num_new_blocks does
+            cached = planned.sequence.cached
+            num_new += cached // -size - (cached + planned.num_pending + planned.draft.num_nodes) // -size
+        return num_new
 
     def _victims(self, num_blocks: int) -> list[Sequence]:
         """Name the paused, then the last in rank, until `num_blocks` would come back; the first to run never.
@@ -314,15 +324,16 @@ class Scheduler:
             if sequence.covered == start and has_fed_proposer:
                 sequence.covered = start + planned.num_pending
             return Settled(sequence.settle_chunk(planned.num_pending), [], 0, None)
-        if planned.draft.rng_state is not None:
-            sequence.draft_rng.state = planned.draft.rng_state
+        draft = planned.draft
+        if draft.rng_state is not None:
+            sequence.draft_rng.state = draft.rng_state
         emitted, reason = sequence.take(tokens)
         num_accepted = min(len(tokens) - 1, len(emitted))
         if sequence.is_asked and sequence.asking is not None:
-            sequence.asking.learn(planned.draft.num_nodes, num_accepted)
+            sequence.asking.learn(draft.num_nodes, num_accepted)
         sequence.is_asked = False
         sequence.num_rounds += 1
-        sequence.num_drafted += planned.draft.num_nodes
+        sequence.num_drafted += draft.num_nodes
         sequence.num_accepted += num_accepted
         verified = sequence.context[start : sequence.cached]
         if reason is not None:

@@ -2,12 +2,14 @@
 
 from typing import NamedTuple
 
+import msgspec
+
 from kvpool import Candidate, Victim
 from scheduler.proposal import Proposal
 from scheduler.sequence import FinishReason, Sequence
 
 
-class Planned(NamedTuple):
+class Planned(msgspec.Struct, frozen=True, gc=False):
     """What one sequence feeds in the next pass.
 
         pending                                  draft
@@ -26,6 +28,10 @@ class Planned(NamedTuple):
     def num_tokens(self) -> int:
         """Tokens fed: what counts against the budget."""
         return self.num_pending + self.draft.num_nodes
+
+    def with_draft(self, draft: Proposal) -> "Planned":
+        """Give the same with another draft."""
+        return Planned(self.sequence, self.num_pending, draft, self.is_round)
 
     @property
     def ids(self) -> list[int]:
@@ -57,7 +63,7 @@ class Plan(NamedTuple):
     is_catching_up: bool = False
 
 
-class Settled(NamedTuple):
+class Settled(msgspec.Struct, frozen=True, gc=False):
     """What a pass did for a sequence.
 
     `verified` are the tokens now cached, `emitted` those for the client, of which the first `num_accepted` had been

@@ -1,12 +1,14 @@
 """A round's draft on its way to a pass: what it holds, what it may come to, and what of it is worth feeding."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import Self
+
+import msgspec
 
 from spec import DraftTree
 
 
-class Proposal(NamedTuple):
+class Proposal(msgspec.Struct, frozen=True, gc=False):
     """A draft: a chain where `parents` is None, else a tree whose node `i` continues node `parents[i]`.
 
     `values[i]` is the chance of node `i` as far as the proposer can tell, None where it does not say. `num_nodes` count

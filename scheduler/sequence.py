@@ -84,7 +84,11 @@ class Sequence:
         self.cached = 0
         self.room = num_new_tokens(request, max_model_len)
         self.stops = frozenset(request.eos).union(request.params.stop_token_ids)
-        self.params = msgspec.structs.replace(request.params, stop_token_ids=tuple(sorted(self.stops)))
+        stops = tuple(sorted(self.stops))
+        params = request.params
+        self.params = (
+            params if params.stop_token_ids == stops else msgspec.structs.replace(params, stop_token_ids=stops)
+        )
         #   most sampling looks at no token that came before, and then none need be carried to the verifier
         self.looks_back = self.params.has_penalties or self.params.min_tokens > 0
         self.speculative = speculative.for_request(self.params, request.verify)
@@ -163,7 +167,7 @@ class Sequence:
     @property
     def most_layers(self) -> int:
         """Layers that a draft may have: the token after its deepest node is the last that there is room for."""
-        return self.room - self.num_emitted - 1
+        return self.room + self.prompt_len - len(self.context) - 1
 
     @property
     def salt(self) -> Salt:
@@ -257,13 +261,13 @@ class Sequence:
         """What drafts of others may be made of when it has finished."""
         return self.context if self.speculative.prompts else self.context[self.prompt_len :]
 
-    def take(self, tokens: SequenceOf[int]) -> tuple[list[int], FinishReason | None]:
+    def take(self, tokens: list[int]) -> tuple[list[int], FinishReason | None]:
         """Emit a round's tokens up to the end of the request; those kept, and why it ended there.
 
         The tokens before the last kept one are in the cache, and no others past the context.
         """
         left = self.room - self.num_emitted
-        kept = list(tokens[:left])
+        kept = tokens[:left]
         reason: FinishReason | None = "length" if len(kept) == left else None
         if not self.stops.isdisjoint(kept):
             end = next(i for i, token in enumerate(kept) if token in self.stops)

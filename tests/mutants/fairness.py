@@ -57,8 +57,8 @@ MUTANTS = [
     mutant(
         "serve prefill in the order of admission",
         CORE,
-        "sorted((s for s in unpaused if s.state is State.PREFILL), key=_rank)\n",
-        "[s for s in unpaused if s.state is State.PREFILL]\n",
+        "        in_prefill.sort(key=_rank)\n",
+        "",
         "scheduler/plan::prefill_is_served_in_rank_whoever_came_in_first",
     ),
     mutant(

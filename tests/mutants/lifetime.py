@@ -110,8 +110,8 @@ MUTANTS = [
     mutant(
         "let a reader go without the reason when another task has left",
         STREAM,
-        "            if self._has_left:  # by another task\n                await self._until_end()\n",
-        "            if self._has_left:\n                return False\n",
+        "                if self._has_left:  # by another task\n                    await self._until_end()\n",
+        "                if self._has_left:\n                    return\n",
         "actors/streams::a_loop_that_another_task_ends_leaves_the_reason",
     ),
     mutant(

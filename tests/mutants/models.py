@@ -223,7 +223,7 @@ MUTANTS = [
     mutant(
         "recite on after a wrong token of a chain",
         REPLAY,
-        "            if drafted != token:\n                break\n",
+        "                if drafted != token:\n                    break\n",
         "",
         "replay::verification_without_rows_is_verification_with_rows",
     ),

@@ -181,15 +181,15 @@ MUTANTS = [
     mutant(
         "take no turns among those served together",
         CORE,
-        "            self._num_served += 1\n            planned.sequence.last_served = self._num_served\n",
-        "            planned.sequence.last_served = self._num_served\n        self._num_served += 1\n",
+        "            planned.sequence.last_served = num_served\n",
+        "            planned.sequence.last_served = self._num_served\n",
         "scheduler/plan::rounds_in_excess_of_the_budget_take_turns",
     ),
     mutant(
         "plan rounds for the paused",
         CORE,
-        "        decodes = [s for s in unpaused if s.state is State.DECODE]\n",
-        "        decodes = [s for s in self.running.values() if s.state is State.DECODE]\n",
+        "            if not sequence.is_paused:\n",
+        "            if not sequence.is_paused or sequence.state is decode:\n",
         "scheduler/plan::a_pause_takes_a_sequence_out_of_the_pass",
     ),
     mutant(

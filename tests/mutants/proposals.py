@@ -26,7 +26,7 @@ MUTANTS = [
     mutant(
         "leave the generator of drafts where it was before the round",
         CORE,
-        "            sequence.draft_rng.state = planned.draft.rng_state\n",
+        "            sequence.draft_rng.state = draft.rng_state\n",
         "            pass\n",
         EVERY,
     ),
@@ -96,8 +96,8 @@ MUTANTS = [
     mutant(
         "judge a round without a draft by the rule of its drafts",
         STEP_PARTS,
-        'verify=sequence.speculative.rule if draft.tokens else "match"',
-        "verify=sequence.speculative.rule",
+        'speculative.rule if drafted else "match",',
+        "speculative.rule,",
         "actors/trees::a_request_for_one_token_needs_no_draft",
     ),
     *(
@@ -143,7 +143,7 @@ MUTANTS = [
             (
                 "learn nothing from what a model was asked for",
                 "core",
-                "            sequence.asking.learn(planned.draft.num_nodes, num_accepted)\n",
+                "            sequence.asking.learn(draft.num_nodes, num_accepted)\n",
                 "            pass\n",
                 "a_model_that_is_wrong_is_given_up_though_it_is_cheap",
             ),

@@ -24,7 +24,7 @@ def crowded(num_decodes, k, budget, **changes):
     """A rig in which so many decodes, with drafts, fill the token budget."""
     rig = Rig(speculative=lookup(k), max_batch_tokens=budget, num_blocks=4000, max_running=400, prefix_cache=False)
     decodes = rig.decoding(num_decodes, max_tokens=150, **changes)
-    assert sum(1 + len(sequence.propose()) for sequence in decodes) >= budget
+    assert sum(1 + sequence.propose().num_nodes for sequence in decodes) >= budget
     return rig, decodes
 
 
