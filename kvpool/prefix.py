@@ -21,13 +21,39 @@ Salt = str | tuple[str | None, str] | None
 class _Node:
     """The content of one block in its context. A root has a salt for key, no parent and no blocks."""
 
-    __slots__ = ("blocks", "children", "key", "parent")
+    __slots__ = ("children", "key", "oldest", "parent", "younger")
 
     def __init__(self, key: bytes | Salt, parent: "_Node | None") -> None:
         self.key = key
         self.parent = parent
         self.children: dict[bytes, _Node] = {}
-        self.blocks: dict[int, None] = {}  # an ordered set, oldest entry first
+        self.oldest: int | None = None  # of the blocks with this content
+        self.younger: dict[int, None] | None = None  # the others in order; nearly always there are none
+
+    def blocks(self) -> list[int]:
+        """Every block with this content, the oldest first."""
+        return [] if self.oldest is None else [self.oldest, *(self.younger or ())]
+
+    def add(self, block: int) -> None:
+        """Take one block more."""
+        if self.oldest is None:
+            self.oldest = block
+        elif self.younger is None:
+            self.younger = {block: None}
+        else:
+            self.younger[block] = None
+
+    def remove(self, block: int) -> None:
+        """Forget one of its blocks; the next in age is the oldest after the oldest."""
+        if block != self.oldest:
+            assert self.younger is not None, "a block that the node does not have"
+            del self.younger[block]
+        elif self.younger is None:
+            self.oldest = None
+        else:
+            self.oldest = next(iter(self.younger))
+            del self.younger[self.oldest]
+        self.younger = self.younger or None
 
 
 def _token_bytes(tokens: Sequence[int]) -> bytes:
@@ -69,7 +95,7 @@ class PrefixIndex:
         node = above.children.get(key)
         if node is None:
             node = above.children[key] = _Node(key, above)
-        node.blocks[block] = None
+        node.add(block)
         self._nodes[block] = node
 
     def match(self, tokens: Sequence[int], salt: Salt) -> list[int]:
@@ -84,14 +110,15 @@ class PrefixIndex:
             node = node.children.get(_token_bytes(tokens[start : start + size]))
             if node is None:
                 break
-            found.append(next(iter(node.blocks)))
+            assert node.oldest is not None, "a linked node has a block"
+            found.append(node.oldest)
         return found
 
     def discard(self, block: int) -> list[int]:
         """Forget `block`; the blocks that can no longer be reached, because it was the last of its content."""
         node = self._nodes.pop(block)
-        del node.blocks[block]
-        if node.blocks:
+        node.remove(block)
+        if node.oldest is not None:
             return []
         above = node.parent
         assert above is not None, "a root holds no block"
@@ -110,16 +137,17 @@ class PrefixIndex:
         num_reached = 0
         pending: list[tuple[Salt, _Node]] = list(self._roots.items())
         for salt, root in pending:
-            if root.key != salt or root.parent is not None or root.blocks or not root.children:
+            if root.key != salt or root.parent is not None or root.oldest is not None or not root.children:
                 raise KvPoolError(f"prefix index: the root of salt {salt!r} is malformed")
         stack = [child for _, root in pending for child in self._linked(root)]
         while stack:
             node = stack.pop()
-            if not node.blocks:
+            blocks = node.blocks()
+            if not blocks:
                 raise KvPoolError("prefix index: a node without a block")
-            if any(self._nodes.get(block) is not node for block in node.blocks):
-                raise KvPoolError(f"prefix index: blocks {list(node.blocks)} are not known by their node")
-            num_reached += len(node.blocks)
+            if any(self._nodes.get(block) is not node for block in blocks):
+                raise KvPoolError(f"prefix index: blocks {blocks} are not known by their node")
+            num_reached += len(blocks)
             stack.extend(self._linked(node))
         if num_reached != len(self._nodes):
             raise KvPoolError(f"prefix index: knows {len(self._nodes)} blocks, {num_reached} can be reached")
@@ -142,7 +170,7 @@ class PrefixIndex:
         dropped: list[int] = []
         while stack:
             node = stack.pop()
-            dropped.extend(node.blocks)
+            dropped.extend(node.blocks())
             stack.extend(node.children.values())
             node.children.clear()
         for block in dropped:

@@ -407,8 +407,8 @@ def nodes(pool):
     [
         (lambda i, r, n: r.children.clear(), "malformed"),
         (lambda i, r, n: n.children.clear(), "knows 3 blocks, 2 can be reached"),
-        (lambda i, r, n: n.blocks.clear(), "without a block"),
-        (lambda i, r, n: n.blocks.update({7: None}), "not known by their node"),
+        (lambda i, r, n: setattr(n, "oldest", None), "without a block"),
+        (lambda i, r, n: n.add(7), "not known by their node"),
         (lambda i, r, n: setattr(n, "parent", None), "does not know its parent"),
         (lambda i, r, n: setattr(n, "key", b""), "does not know its parent or its tokens"),
         (lambda i, r, n: i._nodes.update({7: n}), "knows 4 blocks, 3 can be reached"),

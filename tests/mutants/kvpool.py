@@ -81,7 +81,7 @@ MUTANTS = [
         "oldest, _ = self._evictable.popitem()",
     ),
     mutant("evict before the free ones are gone", POOL, "if not self._free:", "if self._evictable or not self._free:"),
-    mutant("keep the index entry of an evicted block", PREFIX, "        del node.blocks[block]\n", ""),
+    mutant("keep the index entry of an evicted block", PREFIX, "        node.remove(block)\n", ""),
     mutant(
         "keep what continued an evicted block",
         PREFIX,
@@ -213,9 +213,15 @@ MUTANTS = [
         "        if not table or not 0 <= fill <= self.pool.block_tokens or end == sequence.reserved:\n",
     ),
     mutant(
+        "find a block that was given back, where a twin of it is left",
+        PREFIX,
+        "            self.oldest = next(iter(self.younger))\n",
+        "",
+    ),
+    mutant(
         "forget a content whose twin is still there",
         PREFIX,
-        "        if node.blocks:\n            return []\n",
+        "        if node.oldest is not None:\n            return []\n",
         "",
     ),
     mutant(
