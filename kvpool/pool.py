@@ -121,10 +121,9 @@ class KvPool:
 
     def set_fill(self, block: int, n: int) -> None:
         """Say how many slots are filled. Raises KvPoolError where `n` is out of range or the block is immutable."""
-        is_known = 0 <= block < self.num_blocks
-        if not is_known or self._refs[block] != 1 or not 0 <= n <= self.block_tokens or block in self._index:
-            self._require_held(block)
-            self._require_fill(n)
+        self._require_held(block)
+        self._require_fill(n)
+        if self.is_immutable(block):
             reason = "the prefix index knows it" if block in self._index else f"it has {self._refs[block]} owners"
             raise KvPoolError(f"block {block} is immutable: {reason}")
         self._fills[block] = n
@@ -236,11 +235,11 @@ class KvPool:
             raise KvPoolError(f"blocks {partial} are in the prefix index and not full")
 
     def _check_owners(self, listed: list[int]) -> None:
-        ids = np.fromiter(listed, np.int64, len(listed))
+        ids = np.array(listed, np.intp)
         if len(ids) and (ids.min() < 0 or ids.max() >= self.num_blocks):
             raise KvPoolError(f"a table holds block {ids.min()} or {ids.max()}, the pool has {self.num_blocks}")
         counts = np.bincount(ids, minlength=self.num_blocks)
-        is_wrong = counts != np.array(self._refs)
+        is_wrong = counts != np.frombuffer(self._refs, np.intc)
         if is_wrong.any():
             block = int(is_wrong.argmax())
             raise KvPoolError(
@@ -258,10 +257,13 @@ class KvPool:
             )
 
     def _check_states(self) -> None:
-        refs = np.array(self._refs)
+        refs = np.frombuffer(self._refs, np.intc)
+        free = np.array(self._free, np.intc)  # a copy: an array cannot grow while it is looked into
+        #   their order is of no matter here, and without it an ordered dictionary is gone over as fast as a plain one
+        evictable = np.fromiter(dict.__iter__(self._evictable), np.intp, len(self._evictable))
         is_idle = np.zeros(self.num_blocks, bool)
-        is_idle[np.array(self._free, np.intc)] = True
-        is_idle[np.fromiter(self._evictable, np.intc, len(self._evictable))] = True
+        is_idle[free] = True
+        is_idle[evictable] = True
         num_idle, num_named = int(np.count_nonzero(is_idle)), self.num_available
         if num_idle != num_named:
             raise KvPoolError(f"{num_named - num_idle} blocks are free or evictable twice")
@@ -270,12 +272,13 @@ class KvPool:
         num_held = int(np.count_nonzero(refs))
         if num_held != self._num_held:
             raise KvPoolError(f"{num_held} blocks have owners, counted as held are {self._num_held}")
-        indexed = self._index.blocks()
-        if not self._evictable.keys() <= indexed:
-            raise KvPoolError(f"blocks {sorted(self._evictable.keys() - indexed)} are evictable and not indexed")
-        is_idle[np.fromiter(self._evictable, np.intc, len(self._evictable))] = False
-        if is_idle[np.fromiter(indexed, np.intc, len(indexed))].any():
-            raise KvPoolError(f"blocks {sorted(indexed & set(self._free))} are free and indexed")
+        known = self._index.blocks()
+        is_indexed = np.zeros(self.num_blocks, bool)
+        is_indexed[np.fromiter(known, np.intp, len(known))] = True
+        if not is_indexed[evictable].all():
+            raise KvPoolError(f"blocks {evictable[~is_indexed[evictable]].tolist()} are evictable and not indexed")
+        if is_indexed[free].any():
+            raise KvPoolError(f"blocks {free[is_indexed[free]].tolist()} are free and indexed")
 
     def _evict_oldest(self) -> None:
         if not self._evictable:
