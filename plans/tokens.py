@@ -15,7 +15,6 @@ from sims.recordings import Message, transcript
 WORDS = "words"
 
 _WORD = re.compile(r"\w+|\s+|[^\w\s]")
-_LEAST_BYTES_PER_TOKEN = 2.0
 _MOST_UNKNOWN = 0.001
 
 
@@ -66,7 +65,7 @@ class FileTokenizer:
     def __init__(self, source: str) -> None:
         self.name = source
         self.is_approximate = False
-        self._num_bytes = self._num_tokens = self._num_unknown = 0
+        self._num_bytes = self._num_chars = self._num_tokens = self._num_unknown = 0
         self._unknown: int | None = None
         self._chat: Any = None
         self._encode: Callable[[str], list[int]]
@@ -97,6 +96,7 @@ class FileTokenizer:
         """Give the ids without any that mark a beginning or an end."""
         ids: list[int] = self._encode(text)
         self._num_bytes += len(text.encode())
+        self._num_chars += len(text)
         self._num_tokens += len(ids)
         if self._unknown is not None:
             self._num_unknown += ids.count(self._unknown)
@@ -116,13 +116,14 @@ class FileTokenizer:
 
     def suspicion(self) -> str | None:
         """Say that many tokens are unknown, or that the text falls into bytes."""
-        if not self._num_tokens:
+        if not self._num_tokens or not self._num_chars:
             return None
         share = self._num_unknown / self._num_tokens
         if share > _MOST_UNKNOWN:
             return f"{share:.1%} of the tokens are unknown to {self.name}: it may not belong to this log"
         per_token = self._num_bytes / self._num_tokens
-        if per_token < _LEAST_BYTES_PER_TOKEN:
+        #   letters that take two or three bytes are as many tokens where the vocabulary was not made for them
+        if per_token < 1 + self._num_bytes / self._num_chars:
             return (
                 f"a token of {self.name} is {per_token:.1f} bytes of this log: it may not have been made for such text"
             )

@@ -201,6 +201,25 @@ def test_ids_are_checked_against_the_tokenizer_and_text_of_bytes_is_suspicious(t
     assert "unknown" in log.told()[2][0]
 
 
+@pytest.mark.parametrize(("text", "is_told"), [("the weather of today", False), ("погода на сегодня", True)])
+def test_letters_that_are_tokens_each_are_suspicious_whatever_bytes_they_take(tmp_path, text, is_told):
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {"[UNK]": 0, "the": 1, "weather": 2, "of": 3, "today": 4} | {
+        c: 5 + i for i, c in enumerate("погданасегодня")
+    }
+    built = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    built.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
+        [
+            tokenizers.pre_tokenizers.WhitespaceSplit(),
+            tokenizers.pre_tokenizers.Split(tokenizers.Regex("[^a-z]"), "isolated"),
+        ]
+    )
+    built.save(str(tmp_path / "tokenizer.json"))
+    log = Log([write(tmp_path / "log", ids(text, text))], None, encoder(str(tmp_path / "tokenizer.json")))
+    list(log)
+    assert bool(log.told()[2]) == is_told
+
+
 @pytest.mark.parametrize("source", ["gone.json", "gone.gguf", "nobody"])
 def test_a_tokenizer_that_is_not_there_is_refused(source):
     with pytest.raises(PlanError, match=f"--tokenizer {source}"):
