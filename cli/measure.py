@@ -3,6 +3,7 @@
 import asyncio
 import platform
 import time
+from typing import get_args
 
 import click
 import msgspec
@@ -34,7 +35,7 @@ def _counts(most: int) -> Numbers:
 
 @click.command(short_help="Measure what rounds with a model cost on this machine.")
 @click.option("--model", default=DEFAULT_MODEL, show_default=True, help="A known model, a GGUF file or a folder.")
-@click.option("--kernel", type=click.Choice(["auto", "numpy", "numba"]), default="auto", show_default=True)
+@click.option("--kernel", type=click.Choice(get_args(Kernel)), default="auto", show_default=True)
 @click.option("--threads", type=click.IntRange(1, 1024), help="Of the compiled kernel.", show_default="one a processor")
 @click.option(
     "--rows",

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import click
 import msgspec
@@ -33,7 +33,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _OPTIONS = (
     click.option("--model", default=DEFAULT_MODEL, show_default=True, help="A known model, a GGUF file or a folder."),
     click.option("--pull", "may_pull", is_flag=True, help="Fetch a known model that is not here yet."),
-    click.option("--kernel", type=click.Choice(["auto", "numpy", "numba"]), default="auto", show_default=True),
+    click.option("--kernel", type=click.Choice(get_args(Kernel)), default="auto", show_default=True),
     click.option(
         "--threads",
         type=click.IntRange(1, 1024),

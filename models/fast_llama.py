@@ -12,7 +12,7 @@ import numpy as np
 from models.kernels.packing import BLOCK_INPUTS, LANES, TILE_OUTPUTS, pack_all
 from models.kernels.passes import NUM_STAGES, Packed, Private, Shared, Sizes, run_pass
 from models.kernels.product import MAX_ROWS
-from models.kernels.stages import CLAIM_STRIDE
+from models.kernels.stages import CLAIM_STRIDE, Inputs
 from models.paged_kv import PagedKv, checked_taps, flatten
 from models.protocol import Chunk, Ints, SlotMove
 from models.weights import F32, LlamaConfig, LlamaWeights
@@ -23,16 +23,21 @@ _log = logging.getLogger(__name__)
 class FastLlama:
     """A `Model` over weights as their file has them: 4- and 8-bit blocks stay so in memory, arithmetic is float32.
 
-    A position's logits are the same bits in any batch, chunking and number of threads, as with `Llama`; between the two
-    classes they differ by rounding. The first pass compiles the code, which the disk then keeps; the log says so.
+    With `is_int8` rows are rounded to 8 bits, 32 numbers a step, before they meet quantised weights, whose products
+    within a block are then exact integers. A position's logits are the same bits in any batch, chunking and number of
+    threads, as with `Llama`; between the two classes they differ by rounding. The first pass compiles the code, which
+    the disk then keeps; the log says so.
     """
 
-    def __init__(self, config: LlamaConfig, weights: LlamaWeights, num_threads: int | None = None) -> None:
+    def __init__(
+        self, config: LlamaConfig, weights: LlamaWeights, num_threads: int | None = None, *, is_int8: bool = False
+    ) -> None:
         """Pack the weights. `num_threads` None is one per processor this process may use."""
         if num_threads is not None and num_threads < 1:
             raise ValueError(f"num_threads {num_threads}: must be at least 1")
         self.config = config
         self.num_threads = num_threads or _num_processors()
+        self.is_int8 = is_int8
         self._embedding = weights.embedding
         self._sizes = Sizes(
             num_layers=config.num_layers,
@@ -46,7 +51,7 @@ class FastLlama:
             norm_eps=config.norm_eps,
         )
         _log.info("packing weights")
-        self._packed = _pack(config, weights)
+        self._packed = _pack(config, weights, is_int8=is_int8)
         self._taps: tuple[int, ...] = ()
         self._kv: PagedKv | None = None
         self._rooms: tuple[Shared, Private] | None = None
@@ -144,8 +149,14 @@ class FastLlama:
             claims=np.zeros((NUM_STAGES * config.num_layers + 1) * CLAIM_STRIDE, np.int64),
         )
         private = Private(
-            panel=room(threads, rows * longest),
-            sums=room(threads, rows * longest // BLOCK_INPUTS),
+            inputs=Inputs(
+                panel=room(threads, rows * longest),
+                panel_sums=room(threads, rows * longest // BLOCK_INPUTS),
+                codes=np.zeros((threads, rows * longest), np.int8),
+                steps=room(threads, rows * longest // BLOCK_INPUTS),
+                sums=room(threads, rows * longest // BLOCK_INPUTS),
+                counts=np.zeros((threads, rows * longest // BLOCK_INPUTS), np.int32),
+            ),
             line=room(threads, longest),
             ups=room(threads, rows, TILE_OUTPUTS),
             scores=room(threads, group * _up(config.max_model_len, LANES)),
@@ -162,9 +173,9 @@ class FastLlama:
         _log.info("compiled code is ready")
 
 
-def _pack(config: LlamaConfig, weights: LlamaWeights) -> Packed:
+def _pack(config: LlamaConfig, weights: LlamaWeights, *, is_int8: bool) -> Packed:
     matrices = [m for w in weights.layers for m in (w.q, w.k, w.v, w.o, w.gate, w.up, w.down)]
-    memory, shapes = pack_all([*matrices, weights.output or weights.embedding])
+    memory, shapes = pack_all([*matrices, weights.output or weights.embedding], is_for_int8=is_int8)
     norms = [norm for layer in weights.layers for norm in (layer.attention_norm, layer.ffn_norm)]
     padded = np.zeros((len(norms) + 1, _up(config.dim, BLOCK_INPUTS)), np.float32)
     padded[:, : config.dim] = [*norms, weights.norm]

@@ -1,6 +1,7 @@
 """Which code runs a llama, or a product: compiled where it can be, numpy everywhere."""
 
 import importlib.util
+import logging
 from collections.abc import Callable
 from typing import Literal, get_args
 
@@ -10,21 +11,34 @@ from models.llama import Llama
 from models.protocol import Model
 from models.weights import F32, LlamaConfig, LlamaWeights, Matrix
 
-Kernel = Literal["auto", "numba", "numpy"]
+Kernel = Literal["auto", "int8", "numba", "numpy"]
+
+_log = logging.getLogger(__name__)
 
 
 def build_llama(
     config: LlamaConfig, weights: LlamaWeights, kernel: Kernel = "auto", num_threads: int | None = None
 ) -> Model:
-    """Build the model. "auto" is "numba" where it is installed, else "numpy".
+    """Build the model. "auto" is "int8" where the processor has its instructions, else "numba", else "numpy".
 
     `num_threads` is for the compiled kernel; None is one per processor. Raises ValueError for an unknown kernel,
-    ImportError for "numba" without it.
+    ImportError for "numba" without it. "int8" where it cannot run is "numba", and the log says so.
     """
     if not is_compiled(kernel):
         return Llama(config, weights)
-    model: Model = need("models.fast_llama", "fast").FastLlama(config, weights, num_threads)
+    is_int8 = kernel in ("auto", "int8") and _may_use_int8()
+    model: Model = need("models.fast_llama", "fast").FastLlama(config, weights, num_threads, is_int8=is_int8)
     return model
+
+
+def _may_use_int8() -> bool:
+    if need("models.kernels.int8", "fast").HAS_VNNI:
+        if need("models.kernels.int8_check", "fast").is_right():
+            return True
+        _log.warning("this processor's 8-bit products are not what they should be: rows stay float32 (kernel numba)")
+    else:
+        _log.info("this processor has no avx512_vnni: rows stay float32 (kernel numba)")
+    return False
 
 
 def build_linear(matrix: Matrix, kernel: Kernel = "auto") -> Callable[[F32], F32]:

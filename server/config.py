@@ -89,7 +89,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     name: str | None = None
     """What clients call it; None: the source's own name."""
     kernel: Kernel = "auto"
-    """What runs a real model: compiled code, where numba is installed, or numpy."""
+    """What runs a real model: compiled code, with numba, or numpy. `int8` rounds activations to 8 bits."""
     seed: Annotated[int, Meta(ge=0)] = 0
     """Which fake model: another seed writes other text."""
     order: Count = 1

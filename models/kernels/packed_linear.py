@@ -8,7 +8,7 @@ from models.kernels.digest import SOURCES
 from models.kernels.lanes import numba
 from models.kernels.packing import BLOCK_INPUTS, TILE_OUTPUTS, pack_all
 from models.kernels.passes import multiply
-from models.kernels.stages import fill_panel
+from models.kernels.stages import Inputs, fill_inputs, forms
 from models.weights import F32, Matrix
 
 
@@ -18,9 +18,9 @@ class PackedLinear:
     It runs in the thread that calls it, without the interpreter's lock.
     """
 
-    def __init__(self, matrix: Matrix) -> None:
+    def __init__(self, matrix: Matrix, *, is_int8: bool = False) -> None:
         self.num_outputs = matrix.num_outputs
-        self._memory, shapes = pack_all([matrix])
+        self._memory, shapes = pack_all([matrix], is_for_int8=is_int8)
         self._shape = shapes[0]
         self._num_tiles, self._num_blocks = (int(n) for n in self._shape[2:4])
 
@@ -29,21 +29,28 @@ class PackedLinear:
         num_rows, num_inputs = len(rows), self._num_blocks * BLOCK_INPUTS
         padded = np.zeros((num_rows, num_inputs), np.float32)
         padded[:, : rows.shape[1]] = rows
-        panel = np.empty(padded.size, np.float32)
-        sums = np.empty(num_rows * self._num_blocks, np.float32)
+        num_blocks = num_rows * self._num_blocks
+        inputs = Inputs(
+            panel=np.empty(padded.size, np.float32),
+            panel_sums=np.empty(num_blocks, np.float32),
+            codes=np.empty(padded.size, np.int8),
+            steps=np.empty(num_blocks, np.float32),
+            sums=np.empty(num_blocks, np.float32),
+            counts=np.empty(num_blocks, np.int32),
+        )
         out = np.empty((num_rows, self._num_tiles * TILE_OUTPUTS), np.float32)
         if num_rows:
-            _run_product(self._memory, self._shape, padded, panel, sums, out)
+            _run_product(self._memory, self._shape, padded, inputs, out)
         return out[:, : self.num_outputs]
 
 
 def _compile(sources: int) -> Any:
     """Compile the product, or take it from the disk; `sources` in it keeps an older version's from being taken."""
 
-    def run_product(memory: Any, matrix: Any, x: Any, panel: Any, sums: Any, out: Any) -> int:
-        fill_panel(x, len(x), matrix[3], panel, sums)
+    def run_product(memory: Any, matrix: Any, x: Any, inputs: Any, out: Any) -> int:
+        fill_inputs(x, len(x), matrix[3], forms(matrix.reshape(1, -1), 0, 1), inputs)
         for tile in range(matrix[2]):
-            multiply(memory, matrix, tile, len(x), panel, sums, out, 0, 0)
+            multiply(memory, matrix, tile, len(x), inputs, out, 0, 0)
         return sources
 
     return numba.njit(nogil=True, error_model="numpy", cache=True)(run_product)

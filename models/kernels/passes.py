@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.kernels.digest import SOURCES
+from models.kernels.int8 import multiply_tile_int8
 from models.kernels.lanes import numba
 from models.kernels.packing import BLOCK_INPUTS, LANES, TILE_OUTPUTS
 from models.kernels.product import multiply_tile
 from models.kernels.rows import exponentiate, gate_strip, mix_values, score_keys
-from models.kernels.stages import fill_panel, fill_panel_normed, items, num_parts
+from models.kernels.stages import FIRST_INT8, Inputs, fill_inputs, fill_inputs_normed, forms, items, num_parts
 
 NUM_MATRICES = 7
 NUM_STAGES = 6
@@ -69,10 +70,7 @@ class Shared(NamedTuple):
 class Private(NamedTuple):
     """Room of each thread, `[threads, ...]`."""
 
-    panel: _F32
-    """Inputs of a product, for each part of the rows `[inputs][rows]`."""
-    sums: _F32
-    """Sums of the panel's blocks, for each part `[blocks][rows]`."""
+    inputs: Inputs
     line: _F32
     ups: _F32
     """`[rows][32]`: the up projection of a tile."""
@@ -80,20 +78,24 @@ class Private(NamedTuple):
     heads: _F32
 
 
-def _multiply(
-    memory: Any, matrix: Any, tile: int, rows: int, panel: Any, sums: Any, out: Any, column: int, add: int
-) -> None:
+def _multiply(memory: Any, matrix: Any, tile: int, rows: int, inputs: Any, out: Any, column: int, add: int) -> None:
     """Multiply all rows by one tile of a matrix, into `out` from `column` on."""
     kind, blocks, stride = matrix[1], matrix[3], out.shape[1]
     at = matrix[0] + tile * blocks * matrix[4]
     parts = num_parts(rows)
     for part in range(parts):
         first, end = part * rows // parts, (part + 1) * rows // parts
-        panel_at, sums_at = first * blocks * BLOCK_INPUTS, first * blocks
         out_at = first * stride + column + tile * TILE_OUTPUTS
-        multiply_tile(
-            kind, end - first, panel, panel_at, sums, sums_at, memory, at, blocks, out, out_at, stride, add
-        )  # fmt: skip
+        if kind < FIRST_INT8:
+            multiply_tile(
+                kind, end - first, inputs.panel, first * blocks * BLOCK_INPUTS, inputs.panel_sums, first * blocks,
+                memory, at, blocks, out, out_at, stride, add,
+            )  # fmt: skip
+        else:
+            multiply_tile_int8(
+                kind, end - first, inputs.codes, inputs.steps, inputs.sums, inputs.counts, first, memory, at, blocks,
+                out, out_at, stride, add,
+            )  # fmt: skip
 
 
 def _turn_row(packed: Any, sizes: Any, layer: int, fed: Any, row: int, shared: Any, keys: Any, values: Any) -> None:
@@ -186,7 +188,11 @@ def _compile(sources: int) -> Any:
         thread: int, threads: int, sizes: Any, packed: Any, fed: Any, keys: Any, values: Any, features: Any,
         shared: Any, private: Any, logits: Any,
     ) -> int:  # fmt: skip
-        panel, sums, line = private.panel[thread], private.sums[thread], private.line[thread]
+        every, line = private.inputs, private.line[thread]
+        inputs = Inputs(
+            every.panel[thread], every.panel_sums[thread], every.codes[thread], every.steps[thread],
+            every.sums[thread], every.counts[thread],
+        )  # fmt: skip
         ups, scores, heads = private.ups[thread], private.scores[thread], private.heads[thread]
         memory, matrices, claims = packed.memory, packed.matrices, shared.claims
         rows = len(fed.positions)
@@ -195,16 +201,17 @@ def _compile(sources: int) -> Any:
             stage, q = NUM_STAGES * layer, NUM_MATRICES * layer
             k, v, o, gate, up, down = q + 1, q + 2, q + 3, q + 4, q + 5, q + 6
 
-            fill_panel_normed(shared.x, all_rows, sizes.dim, sizes.norm_eps, packed.norms[2 * layer], line, panel, sums)
+            norm, form = packed.norms[2 * layer], forms(matrices, q, o)
+            fill_inputs_normed(shared.x, all_rows, sizes.dim, sizes.norm_eps, norm, line, form, inputs)
             q_tiles, k_tiles = matrices[q, 2], matrices[k, 2]
             for tile in items(claims, stage, q_tiles + 2 * k_tiles, threads):
                 if tile < q_tiles:
-                    multiply(memory, matrices[q], tile, rows, panel, sums, shared.qkv, 0, 0)
+                    multiply(memory, matrices[q], tile, rows, inputs, shared.qkv, 0, 0)
                 elif tile < q_tiles + k_tiles:
-                    multiply(memory, matrices[k], tile - q_tiles, rows, panel, sums, shared.qkv, sizes.k_column, 0)
+                    multiply(memory, matrices[k], tile - q_tiles, rows, inputs, shared.qkv, sizes.k_column, 0)
                 else:
                     v_tile = tile - q_tiles - k_tiles
-                    multiply(memory, matrices[v], v_tile, rows, panel, sums, shared.qkv, sizes.v_column, 0)
+                    multiply(memory, matrices[v], v_tile, rows, inputs, shared.qkv, sizes.v_column, 0)
 
             for row in items(claims, stage + 1, rows, threads):
                 turn_row(packed, sizes, layer, fed, row, shared, keys[layer], values[layer])
@@ -214,32 +221,33 @@ def _compile(sources: int) -> Any:
                 row, kv_head = item // sizes.num_kv_heads, item % sizes.num_kv_heads
                 attend(sizes, fed, row, kv_head, shared, scores, heads, keys[layer], values[layer])
 
-            fill_panel(shared.mixed, rows, matrices[o, 3], panel, sums)
+            fill_inputs(shared.mixed, rows, matrices[o, 3], forms(matrices, o, gate), inputs)
             for tile in items(claims, stage + 3, matrices[o, 2], threads):
-                multiply(memory, matrices[o], tile, rows, panel, sums, shared.x, 0, 1)
+                multiply(memory, matrices[o], tile, rows, inputs, shared.x, 0, 1)
 
-            norm = packed.norms[2 * layer + 1]
-            fill_panel_normed(shared.x, all_rows, sizes.dim, sizes.norm_eps, norm, line, panel, sums)
+            norm, form = packed.norms[2 * layer + 1], forms(matrices, gate, down)
+            fill_inputs_normed(shared.x, all_rows, sizes.dim, sizes.norm_eps, norm, line, form, inputs)
             for tile in items(claims, stage + 4, matrices[gate, 2], threads):
-                multiply(memory, matrices[gate], tile, rows, panel, sums, shared.gated, 0, 0)
-                multiply(memory, matrices[up], tile, rows, panel, sums, ups, -tile * TILE_OUTPUTS, 0)
+                multiply(memory, matrices[gate], tile, rows, inputs, shared.gated, 0, 0)
+                multiply(memory, matrices[up], tile, rows, inputs, ups, -tile * TILE_OUTPUTS, 0)
                 for row in range(rows):
                     for lane in range(0, TILE_OUTPUTS, LANES):
                         at = row * shared.gated.shape[1] + tile * TILE_OUTPUTS + lane
                         gate_strip(shared.gated, at, ups, row * TILE_OUTPUTS + lane)
 
-            fill_panel(shared.gated, rows, matrices[down, 3], panel, sums)
+            fill_inputs(shared.gated, rows, matrices[down, 3], forms(matrices, down, down + 1), inputs)
             for tile in items(claims, stage + 5, matrices[down, 2], threads):
-                multiply(memory, matrices[down], tile, rows, panel, sums, shared.x, 0, 1)
+                multiply(memory, matrices[down], tile, rows, inputs, shared.x, 0, 1)
 
         if thread == 0:
             for row in range(rows):
                 keep(features, sizes.num_layers, fed, row, shared.x[row])
         wanted, output = len(fed.wanted), len(matrices) - 1
-        fill_panel_normed(shared.x, fed.wanted, sizes.dim, sizes.norm_eps, packed.norms[-1], line, panel, sums)
+        norm, form = packed.norms[-1], forms(matrices, output, output + 1)
+        fill_inputs_normed(shared.x, fed.wanted, sizes.dim, sizes.norm_eps, norm, line, form, inputs)
         num_tiles = matrices[output, 2] if wanted > 0 else 0
         for tile in items(claims, NUM_STAGES * sizes.num_layers, num_tiles, threads):
-            multiply(memory, matrices[output], tile, wanted, panel, sums, logits, 0, 0)
+            multiply(memory, matrices[output], tile, wanted, inputs, logits, 0, 0)
         return sources
 
     return numba.njit(nogil=True, error_model="numpy", cache=True)(run_pass)

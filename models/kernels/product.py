@@ -4,7 +4,7 @@ from typing import Any
 
 from models.extras import need
 from models.kernels.lanes import F16, FLOATS, I8, I64, INTS, Lanes, intrinsic
-from models.kernels.packing import BLOCK_INPUTS, LANES, STRIP_BYTES, STRIPS, Kind
+from models.kernels.packing import BLOCK_INPUTS, INT8_KINDS, LANES, STRIP_BYTES, STRIPS, Kind
 
 MAX_ROWS = 12 if need("llvmlite.binding", "fast").get_host_cpu_features().get("avx512f") else 3
 """Rows that share one decoding of the weights: as many as have their two running sums in the processor's registers."""
@@ -32,7 +32,7 @@ def _multiply_tile(
     target = (out, out_at, out_stride, builder.icmp_signed("!=", add, I64(0)))
     done = builder.append_basic_block("done")
     switch = builder.switch(lanes.add(lanes.mul(kind, MAX_ROWS), rows), done)
-    for each in Kind:
+    for each in sorted(set(Kind) - set(INT8_KINDS)):
         for num_rows in range(1, MAX_ROWS + 1):
             case = builder.append_basic_block(f"{each.name}_{num_rows}")
             switch.add_case(I64(each * MAX_ROWS + num_rows), case)

@@ -19,6 +19,7 @@ from tests.models.invariance import (
 pytest.importorskip("numba", reason="the compiled kernels need numba (outrider[fast])")
 from models import fast_llama
 from models.fast_llama import FastLlama
+from models.kernels.int8 import HAS_VNNI
 
 
 def llama_of(blocks, seed=0):
@@ -65,11 +66,26 @@ def test_logits_are_those_of_the_numpy_llama(blocks):
 
 
 @pytest.mark.parametrize("block_tokens", [4, 16, 40])
+@pytest.mark.parametrize("is_int8", [False, True])
 @pytest.mark.parametrize("blocks", ["F32", "Q4_1", "mixed"])
-def test_rows_do_not_depend_on_batch_or_chunking(blocks, block_tokens):
-    model = FastLlama(*llama_of(blocks))
+def test_rows_do_not_depend_on_batch_or_chunking(blocks, block_tokens, is_int8):
+    model = FastLlama(*llama_of(blocks), is_int8=is_int8 and HAS_VNNI)
     model.bind(80, block_tokens)
     assert_rows_do_not_depend_on_company(model, 7, max_length=75, block_tokens=block_tokens)
+
+
+@pytest.mark.skipif(not HAS_VNNI, reason="this processor has no avx512_vnni")
+@pytest.mark.parametrize("blocks", ["Q8_0", "Q4_0", "Q4_1", "mixed"])
+def test_rows_of_8_bits_stay_near_exact_ones_and_are_not_them(blocks):
+    config, weights = llama_of(blocks)
+    ids = np.random.default_rng(1).integers(0, 150, 50).tolist()
+    rows = []
+    for is_int8 in (False, True):
+        model = FastLlama(config, weights, is_int8=is_int8)
+        model.bind(10, 5)
+        rows.append(model.forward([Chunk(ids=ids, start=0, table=list(range(10)), num_rows=50)]))
+    difference = np.sqrt(np.mean((rows[1] - rows[0]) ** 2)) / rows[0].std()
+    assert 0 < difference < 0.03
 
 
 def test_odd_sizes_and_untied_output():
@@ -82,11 +98,12 @@ def test_odd_sizes_and_untied_output():
     assert_rows_do_not_depend_on_company(fast, 3, max_length=75, block_tokens=4)
 
 
-def test_rows_do_not_depend_on_the_number_of_threads():
+@pytest.mark.parametrize("is_int8", [False, True])
+def test_rows_do_not_depend_on_the_number_of_threads(is_int8):
     chunk = Chunk(ids=list(range(100)), start=0, table=list(range(25)), num_rows=100)
     rows = []
     for num_threads in (1, 2, 5):
-        model = FastLlama(*llama_of("Q4_1"), num_threads=num_threads)
+        model = FastLlama(*llama_of("Q4_1"), num_threads=num_threads, is_int8=is_int8 and HAS_VNNI)
         model.bind(25, 4)
         rows.append(model.forward([chunk]))
     np.testing.assert_array_equal(rows[1], rows[0])
@@ -121,7 +138,7 @@ def test_copies_of_a_model_share_no_room(monkeypatch):
     run_pass, rooms, held_up, gate = fast_llama.run_pass, [], [], threading.Event()
 
     def slow(thread, num_threads, sizes, packed, fed, keys, values, features, shared, private, logits):
-        rooms.append((keys, shared.x, private.panel))
+        rooms.append((keys, shared.x, private.line))
         if thread == 1 and not held_up:
             held_up.append(thread)
             gate.wait(20)

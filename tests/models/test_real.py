@@ -35,15 +35,18 @@ def tokenizer(file):
     return file.tokenizer()
 
 
-@pytest.fixture(scope="module", params=["numpy", "numba"])
+@pytest.fixture(scope="module", params=["numpy", "numba", "int8"])
 def model(request, file):
     config = file.config()
     if request.param == "numpy":
         return Llama(config, file.weights(config))
     pytest.importorskip("numba", reason="the compiled kernels need numba (outrider[fast])")
     from models.fast_llama import FastLlama
+    from models.kernels.int8 import HAS_VNNI
 
-    return FastLlama(config, file.weights(config))
+    if request.param == "int8" and not HAS_VNNI:
+        pytest.skip("this processor has no avx512_vnni")
+    return FastLlama(config, file.weights(config), is_int8=request.param == "int8")
 
 
 def test_rows_do_not_depend_on_batch_or_chunking(model):
@@ -98,6 +101,8 @@ def test_ids_are_those_of_llama_cpp(tokenizer):
 
 def test_logits_are_those_of_llama_cpp_in_float32(model, tokenizer, tmp_path):
     """On a float32 copy of the weights: on the quantised file llama.cpp rounds activations to 8 bits."""
+    if getattr(model, "is_int8", False):
+        pytest.skip("this kernel rounds activations to 8 bits, too")
     llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is the other implementation")
     ids = tokenizer.encode(TEXT)[:100]
     other = llama_cpp.Llama(
