@@ -11,7 +11,7 @@ from server.config import ModelConfig
 
 T = TypeVar("T")
 
-_MAX_SHORT_TOKENS = 192  # 4 ms at most, sampled: less than a thread may keep the interpreter's lock (5 ms)
+_MAX_SHORT_TOKENS = 16  # 1 ms at most, sampled: what handing it over and back may cost on a busy machine
 
 
 def passes_of(config: ModelConfig) -> RunPass:

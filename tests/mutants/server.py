@@ -269,13 +269,6 @@ MUTANTS = [
         "server/events::no_character_ends_a_line_within_an_event",
     ),
     mutant(
-        "take the whole round in which a stop string is complete",
-        GENERATION,
-        "                if text.is_stopped:\n                    break\n        choice.num_tokens",
-        "                if False:\n                    break\n        choice.num_tokens",
-        "server/streaming::stop_strings_cut_where_they_are_complete",
-    ),
-    mutant(
         "say a text again with its end",
         GENERATION,
         '                unsaid, pending = "", []\n',
@@ -295,13 +288,6 @@ MUTANTS = [
         "        held, self._held = self._held, []\n",
         "        held, self._held = [], []\n",
         "server/events::what_is_held_goes_with_what_comes_next_in_one_write",
-    ),
-    mutant(
-        "look after a client that is gone",
-        "server/events.py",
-        "        self._next_look.cancel()\n",
-        "        pass\n",
-        "server/events::whoever_writes_events_come_whole_and_silence_is_filled",
     ),
     mutant(
         "hold up the event loop for a long pass",

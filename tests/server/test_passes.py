@@ -13,8 +13,8 @@ from server.passes import passes_of
     ("config", "num_tokens", "is_in_place"),
     [
         (ModelConfig(), 1, True),
-        (ModelConfig(), 192, True),
-        (ModelConfig(), 193, False),
+        (ModelConfig(), 16, True),
+        (ModelConfig(), 17, False),
         (ModelConfig(source="some-model.gguf"), 1, False),
         (ModelConfig(min_pass_s=0.001), 1, False),
     ],
