@@ -1,9 +1,9 @@
-"""Run every benchmark, or those named: `python -m benchmarks [spec kvpool engine server llama real plans]`."""
+"""Run every benchmark, or those named: `python -m benchmarks [spec kvpool engine limits server llama real plans]`."""
 
 import importlib
 import sys
 
-SUITES = ("spec", "kvpool", "engine", "server", "llama", "real", "plans")
+SUITES = ("spec", "kvpool", "engine", "limits", "server", "llama", "real", "plans")
 
 
 def main() -> None:

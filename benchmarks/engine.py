@@ -122,7 +122,7 @@ def main() -> None:
         )
     print()
     few, many = cost[100, False], cost[10000, False]
-    show([Figure("an emitted token, 10,000 requests open", many, few, many / few, "<= 1.5 of 100 open")])
+    show([Figure("an emitted token, 10,000 requests open", many, few, many / few, "<= 1.3 of 100 open")])
 
 
 if __name__ == "__main__":
