@@ -158,15 +158,12 @@ class CheckedMemory:
         """Compare every slot of the contexts with the one before it, as far as that has not been done."""
         size = self.block_tokens
         held = np.clip(fed.starts[fed.chunk_of] - fed.ordinals * size, 0, size)  # context slots in each block
-        #   one index into flat memory is read twice as fast as a pair
-        heads = fed.blocks * size
-        all_words, all_sums = self._words.reshape(-1), self._sums.reshape(-1)
         before = np.empty(len(held), np.uint64)
-        before[1:] = all_sums[heads[:-1] + (size - 1)]
+        before[1:] = self._sums[fed.blocks[:-1], size - 1]
         before[fed.tables] = _EMPTY
-        words = all_words[heads]
+        words = self._words[fed.blocks, 0]
         seams = before * MULTIPLIER + ((words & _TOKEN) + INCREMENT)
-        is_wrong = seams != all_sums[heads]
+        is_wrong = seams != self._sums[fed.blocks, 0]
         is_wrong |= (words >> _POSITION).view(np.intp) != fed.ordinals * size
         is_wrong &= held > 0
         if is_wrong.any():
