@@ -1,10 +1,9 @@
 """`outrider heads`: fit heads that draft for a model, and say what they are worth."""
 
-import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -12,34 +11,27 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from actors import Engine, EngineConfig, Request
 from cli.endings import Unusable
+from cli.heads_text import Asked, Target, texts_of
 from cli.options import SEED, Numbers
 from cli.outputs import OutFile, Output
 from cli.progress import Progress
 from models.calibration import measure_cost
 from models.heads import LinearHeads, build_heads, eight_bit, read_heads, write_heads
-from models.heads.features import Features, Text, collect
+from models.heads.features import Features, collect
 from models.heads.judging import Judgement, judge
 from models.heads.linear_training import LinearTraining, Stage
 from models.heads.weights import Affine
 from models.kernel_choice import Kernel, build_llama
-from models.loading import Tokenizer, open_model
+from models.loading import open_model
 from models.protocol import TappedModel
-from models.weights import LlamaConfig, LlamaWeights
 from plans.errors import PlanError
-from plans.logs import Log
-from plans.tokens import encoder
-from scheduler import NO_DRAFTS, PassCost
+from scheduler import PassCost
 from sims.recordings import FORMATS
-from spec import SamplingParams
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_OWN_TEXT_TOKENS = 384
-_AT_ONCE = 16
-_BLOCK_TOKENS = 16
 _DEPTH = 4
 _WORDS = 8192
 
@@ -65,6 +57,13 @@ def _text_options(command: Command) -> Command:
             ),
             click.option("--format", "layout", type=click.Choice(FORMATS), help="Of the logs.", show_default="guessed"),
             click.option(
+                "--answers",
+                type=click.IntRange(1),
+                help="Let the model answer so many prompts of the logs itself, greedily: train takes that besides what "
+                "is recorded, and eval in its place.",
+                show_default="none",
+            ),
+            click.option(
                 "--tokens", type=click.IntRange(2_000), default=150_000, show_default=True, help="Most to learn from."
             ),
             click.option("--kernel", type=click.Choice(["auto", "numpy", "numba"]), default="auto", show_default=True),
@@ -88,24 +87,14 @@ def heads() -> None:
     """Fit heads that draft for a model, and say what they are worth."""
 
 
-class _Target(NamedTuple):
-    """The model that heads are for, opened and built."""
-
-    source: str
-    config: LlamaConfig
-    weights: LlamaWeights
-    tokenizer: Tokenizer
-    model: TappedModel
-
-
-def _open(source: str, kernel: Kernel, threads: int | None) -> _Target:
+def _open(source: str, kernel: Kernel, threads: int | None) -> Target:
     try:
         opened = open_model(source)
         config = opened.config()
         weights = opened.weights(config)
         model = build_llama(config, weights, kernel, threads)
         assert isinstance(model, TappedModel), "every llama is"
-        return _Target(source, config, weights, opened.tokenizer(), model)
+        return Target(source, config, weights, opened.tokenizer(), model)
     except (ImportError, OSError, ValueError, RuntimeError) as error:
         raise Unusable(str(error)) from None
 
@@ -147,6 +136,7 @@ def train(
     kind: str,
     logs: tuple[Path, ...],
     layout: str | None,
+    answers: int | None,
     tokens: int,
     kernel: Kernel,
     threads: int | None,
@@ -171,11 +161,10 @@ def train(
     words = min(_WORDS, config.vocab_size) if words is None else words
     if words > config.vocab_size:
         raise click.UsageError(f"--words: {words}, and {target} has {config.vocab_size} tokens", ctx)
-    if logs == () and layout is not None:
-        raise click.UsageError("--format has no effect here: it needs --text", ctx)
+    _check_logs(ctx, logs, layout, answers)
     features = Features(chosen, config.dim, tokens)
     with Progress() as progress:
-        texts = _texts(opened, logs, layout, tokens, held_out, seed, progress)
+        texts = texts_of(opened, Asked(logs, layout, answers, tokens, held_out, seed), progress)
         try:
             collect(
                 opened.model.with_taps(chosen), texts, features, lambda num: progress.show("tokens read", num, tokens)
@@ -241,11 +230,15 @@ class Report(msgspec.Struct, frozen=True):
 @_text_options
 @click.option("--every", type=click.IntRange(1), default=3, show_default=True, help="Draft after every so many tokens.")
 @click.option("--json", "json_file", type=OutFile(), help="Write the report as JSON; - is standard output.")
+@click.pass_context
 def evaluate(
+    ctx: click.Context,
+    /,
     target: str,
     file: Path,
     logs: tuple[Path, ...],
     layout: str | None,
+    answers: int | None,
     tokens: int,
     kernel: Kernel,
     threads: int | None,
@@ -257,6 +250,7 @@ def evaluate(
 
     The texts' answers stand for what the model would choose, so let them be its own where that matters.
     """
+    _check_logs(ctx, logs, layout, answers)
     opened = _open(target, kernel, threads)
     try:
         found = read_heads(file, opened.config)
@@ -266,7 +260,7 @@ def evaluate(
     model = opened.model.with_taps(proposer.taps)
     depth = min(_DEPTH, proposer.max_depth or _DEPTH)
     with Progress() as progress:
-        texts = _texts(opened, logs, layout, tokens, None, seed, progress)
+        texts = texts_of(opened, Asked(logs, layout, answers, tokens, None, seed), progress)
         try:
             judged = judge(
                 proposer, model, texts, depth, every=every, watch=lambda num: progress.show("places", num, None)
@@ -306,67 +300,7 @@ def _print(report: Report) -> None:
     )
 
 
-def _texts(
-    target: _Target,
-    logs: tuple[Path, ...],
-    layout: str | None,
-    tokens: int,
-    held_out: int | None,
-    seed: int,
-    progress: Progress,
-) -> Iterator[Text]:
-    """Give texts one by one; one of `held_out` is for judging, all where that is None."""
-
-    def is_held_out(i: int) -> bool:
-        return held_out is None or i % held_out == 0
-
-    if not logs:
-        num_texts = -(-tokens // _OWN_TEXT_TOKENS)
-        for i, (ids, num_prompt) in enumerate(asyncio.run(_own_texts(target, num_texts, seed, progress))):
-            yield Text(ids, num_prompt, is_held_out(i))
-        return
-    log = Log(logs, layout, encoder(target.source))
-    for i, recording in enumerate(log):
-        yield Text(recording.tokens.tolist(), recording.num_prompt, is_held_out(i))
-
-
-async def _own_texts(target: _Target, num_texts: int, seed: int, progress: Progress) -> list[tuple[list[int], int]]:
-    """Let the model write, from where a user would speak on: requests, and its answers to them."""
-    tokenizer = target.tokenizer
-    prompt = _opening(tokenizer)
-    config = EngineConfig(
-        num_blocks=_AT_ONCE * (-(-(len(prompt) + _OWN_TEXT_TOKENS) // _BLOCK_TOKENS) + 1),
-        block_tokens=_BLOCK_TOKENS,
-        max_running=_AT_ONCE,
-        max_model_len=target.config.max_model_len,
-        speculative=NO_DRAFTS,
-    )
-    texts: list[tuple[list[int], int]] = [([], 0)] * num_texts
-    num_written = 0
-    async with Engine(target.model, config) as engine, asyncio.TaskGroup() as writers:
-
-        async def write(i: int) -> None:  # all are read at once: who is not read does not run
-            nonlocal num_written
-            params = SamplingParams(temperature=0.8, top_p=0.95)
-            stream = engine.submit(
-                Request(prompt=prompt, params=params, max_tokens=_OWN_TEXT_TOKENS, seed=seed + i, logprobs=False)
-            )
-            texts[i] = ([*prompt, *[token.id async for token in stream]], len(prompt))
-            num_written += 1
-            progress.show("texts written", num_written, num_texts)
-
-        for i in range(num_texts):
-            writers.create_task(write(i))
-    return texts
-
-
-def _opening(tokenizer: Tokenizer) -> list[int]:
-    """Give what stands before the words of a user, or else the token that texts begin after."""
-    try:
-        first, second = (tokenizer.chat([{"role": "user", "content": text}]) for text in ("a", "b"))
-        same = next(i for i, (one, other) in enumerate(zip(first, second, strict=False)) if one != other)
-        if same:
-            return first[:same]
-    except (ValueError, ImportError, StopIteration):
-        pass
-    return [min(tokenizer.eos_ids, default=0)]
+def _check_logs(ctx: click.Context, logs: tuple[Path, ...], layout: str | None, answers: int | None) -> None:
+    for name, value in (("--format", layout), ("--answers", answers)):
+        if value is not None and not logs:
+            raise click.UsageError(f"{name} has no effect here: it needs --text", ctx)

@@ -5,9 +5,15 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from cli import heads as heads_command
 from cli.main import main
+from models import RunnerTarget
+from models.heads.features import collect
+from models.kernel_choice import build_llama
+from models.loading import open_model
 from models.proposers import check_drafts
-from spec import SpecConfig
+from scheduler import NO_DRAFTS
+from spec import SamplingParams, SpecConfig, generate
 from tests.models.folders import LETTERS, bpe, write_model
 
 NAMES = [*LETTERS, "hello", *(f"<{i}>" for i in range(97 - len(LETTERS) - 4))]
@@ -64,9 +70,41 @@ def test_without_text_the_model_writes_its_own(target, tmp_path):
     assert one == other
 
 
+def test_prompts_of_logs_are_answered_by_the_model_itself(target, tmp_path, monkeypatch):
+    seen = []
+
+    def recorded(model, texts, into, watch):
+        seen.extend(texts)
+        return collect(model, seen, into, watch)
+
+    monkeypatch.setattr(heads_command, "collect", recorded)
+    log = logs(tmp_path / "log.jsonl")
+    trained = run("train", target, "--text", log, "--answers", 7, *SMALL, "--out", tmp_path / "x.safetensors")
+    assert trained.exit_code == 0, trained.output
+    own, taken = seen[:7], seen[7:]
+    assert len(taken) == 60
+    file = open_model(target)
+    model = build_llama(file.config(), file.weights(file.config()), "numpy")
+    for i, (text, record) in enumerate(zip(own, taken, strict=False)):
+        assert text.ids[:2] == record.ids[:2] == [i % 90, 3]
+        assert text.num_prompt == record.num_prompt == 2
+        #   a request is held out with every answer to it
+        assert text.is_held_out is record.is_held_out is (i % 10 == 0)
+        target_alone = RunnerTarget(model, num_blocks=20, block_tokens=8)
+        params = SamplingParams(temperature=0)
+        alone = generate(target_alone, NO_DRAFTS, text.ids[:2], params, 0, 128, file.tokenizer().eos_ids)
+        assert text.ids[2:] == alone.tokens
+    judged = run(
+        "eval", target, tmp_path / "x.safetensors", "--text", log, "--answers", 7, "--kernel", "numpy", "--json", "-"
+    )
+    num_answered = sum(len(text.ids) - text.num_prompt for text in own)
+    assert json.loads(judged.stdout)["num_places"] == sum(-(-(len(text.ids) - 2) // 3) for text in own) < num_answered
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
+        (["--answers", "3"], "--answers has no effect here: it needs --text"),
         (["--taps", "0,1"], "--taps: [0, 1] must rise to 2, all layers"),
         (["--words", "98"], "--words: 98, and"),
         (["--format", "sharegpt"], "--format has no effect here: it needs --text"),
