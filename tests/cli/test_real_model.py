@@ -50,6 +50,7 @@ def _letters(monkeypatch):
         return loaded, PassCost(*measure_cost(loaded.model, None, time.perf_counter)) if choices.is_adaptive else None
 
     monkeypatch.setattr(real_model, "locate", lambda name: name)
+    monkeypatch.setattr(real_model, "default_heads", lambda name: None)  # those are another model's
     for module in (generate_command, chat_command):
         monkeypatch.setattr(module, "load_model", load)
 
@@ -208,6 +209,7 @@ from tests.cli.test_real_model import Letters
 
 loaded = Loaded(FakeModel(3, 26, 1, 30.0, max_model_len=512), Letters())
 real_model.locate = lambda name: name
+real_model.default_heads = lambda name: None
 chat.load_model = lambda choices, console: (loaded, None)
 main(["chat", "--max-tokens", "8"])
 """
