@@ -79,7 +79,7 @@ def test_commands_work(words, tmp_path, monkeypatch):
             CliRunner().invoke(main, ["sim", *SHORT["sim"], "--json", words[i + 1]])
         elif words[0] == "sweep" and i == 1:
             Path(word).write_text(sweep_file())
-        elif words[0] == "plan" and (i == 1 or words[i - 1] == "--cost"):
+        elif is_read(words, i):
             Path(word).write_text("")
         elif word in ("--trace", "--replay", "--file") or words[i - 1] == "--scenario":
             pytest.skip("needs a file of the reader's")
@@ -94,6 +94,13 @@ def test_commands_work(words, tmp_path, monkeypatch):
             name, command, rest = command.resolve_command(context, rest)
         if "--help" not in words:
             command.make_context(name, rest, parent=context).close()  # raises for what is not known or not allowed
+
+
+def is_read(words, i):
+    """Tell whether a word of `plan` or `heads` names a file that must be there."""
+    if words[0] == "plan":
+        return i == 1 or words[i - 1] == "--cost"
+    return words[0] == "heads" and (words[i - 1] == "--text" or (words[1] == "eval" and i == 3))
 
 
 def sweep_file():
