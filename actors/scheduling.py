@@ -1,5 +1,6 @@
 """The scheduler: the owner of every sequence's state and drafter, and the one who drives the steps."""
 
+import asyncio
 import copy
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as SequenceOf
@@ -257,7 +258,11 @@ class SchedulerActor(Actor):
         ]
         if not asks:
             return plan
+        clock = asyncio.get_running_loop().time
+        start_s = clock()
         proposed = await self.ask(self._runner, Propose(self.counters.num_steps, asks), Proposed)
+        num_layers = max(min(each.max_depth, each.shape.max_depth) for each in asks)
+        self.core.draft_time.learn(clock() - start_s, num_layers, len(asks))
         if proposed.error is not None:
             self.counters.num_failed_proposals += 1
         return self.core.drafted(plan, {tree.seq: proposal(tree) for tree in proposed.trees})

@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Callable
 from copy import copy
+from itertools import accumulate
 
 from models.drafting import DraftOrder, draft
 from models.protocol import Chunk, Model, Proposer
@@ -11,13 +12,14 @@ from spec import Chain, Pcg32
 ROWS = (1, 2, 3, 5, 9, 17, 33)
 _CONTEXT = 64
 _DRAFTED_AT_ONCE = 8
+_NUM_WARM, _NUM_TIMED = 3, 2
 
 
-def measure_pass(model: Model, now: Callable[[], float], *, repeat: int = 7) -> list[float]:
+def measure_pass(model: Model, now: Callable[[], float], *, repeat: int = 5) -> list[float]:
     """Time passes of each of ROWS rows for a sequence with a few cached tokens; median seconds for each.
 
-    The sizes are timed in turn, so that a machine that drifts drifts for all. Binds the model to memory of its own:
-    bind it again before use. `now` is a clock in seconds.
+    A size is timed in stretches of passes alike, as rounds mostly are, and the sizes take turns, so that a machine that
+    drifts drifts for all. Binds the model to memory of its own: bind it again before use. `now` is a clock in seconds.
     """
     model.bind(1, _CONTEXT + max(ROWS))
     model.forward([Chunk(ids=[0] * _CONTEXT, start=0, table=[0], num_rows=0)])
@@ -25,11 +27,14 @@ def measure_pass(model: Model, now: Callable[[], float], *, repeat: int = 7) -> 
     times: list[list[float]] = [[] for _ in ROWS]
     for _ in range(repeat):
         for taken, chunk in zip(times, chunks, strict=True):
-            model.forward(chunk)  # a pass of another size leaves caches that make small ones seem slow
-            start = now()
-            model.forward(chunk)
-            taken.append(now() - start)
-    return [statistics.median(taken) for taken in times]
+            for _ in range(_NUM_WARM):  # passes of another size leave caches that make small ones seem slow
+                model.forward(chunk)
+            for _ in range(_NUM_TIMED):
+                start = now()
+                model.forward(chunk)
+                taken.append(now() - start)
+    medians = [statistics.median(taken) for taken in times]
+    return list(accumulate(reversed(medians), min))[::-1]  # fewer rows take no longer
 
 
 def measure_draft(

@@ -197,20 +197,45 @@ class _Rate:
         self.value += (outcome - self.value) / self._num_trials
 
 
+class DraftTime:
+    """What a layer of drafts takes from the question to the answer, for as many sequences as last asked.
+
+    At first it is what was measured beforehand, of the computation alone.
+    """
+
+    def __init__(self, cost: PassCost | None) -> None:
+        self._cost = cost
+        self._layer: _Rate | None = None
+        self._num_asked = 1
+
+    def learn(self, seconds: float, num_layers: int, num_asked: int) -> None:
+        """Take in what drafts of so many layers took for so many sequences."""
+        if self._layer is None:
+            self._layer = _Rate(seconds / num_layers)
+        self._layer.learn(seconds / num_layers)
+        self._num_asked = num_asked
+
+    @property
+    def layer_s(self) -> float:
+        """Seconds of a layer, as each of those that ask shares in it."""
+        if self._layer is not None:
+            return self._layer.value / self._num_asked
+        return 0.0 if self._cost is None else self._cost.layer_s + self._cost.layer_row_s
+
+
 class Prices:
     """What time costs in tokens, where a pass of so many plain rounds is `num_rounds` tokens in its seconds."""
 
-    def __init__(self, cost: PassCost, num_rounds: int) -> None:
+    def __init__(self, cost: PassCost, num_rounds: int, draft_time: DraftTime) -> None:
         pass_s, longer_s = cost.of(num_rounds + 1)[-2:]
-        self._cost = cost
+        self._layer_s = draft_time.layer_s
         self._tokens_a_second = num_rounds / pass_s
         self.row = (longer_s - pass_s) * self._tokens_a_second
         """Of a further row."""
 
-    def draft(self, num_layers: int, num_asked: int) -> float:
-        """Of the layers that a model drafts for one of so many sequences."""
-        seconds = num_layers * (self._cost.layer_s / num_asked + self._cost.layer_row_s)
-        return seconds * self._tokens_a_second
+    def draft(self, num_layers: int) -> float:
+        """Of the layers that a model drafts for one sequence."""
+        return num_layers * self._layer_s * self._tokens_a_second
 
     def gain(self, chances: Sequence[float]) -> float:
         """Tokens that a chain of such chances gains, of its best length."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from itertools import accumulate, groupby
 
 from kvpool import Candidate, Victim, blocks_for
-from scheduler.adaptive import Acceptance, PassCost, Prices, Yield, share_rows
+from scheduler.adaptive import Acceptance, DraftTime, PassCost, Prices, Yield, share_rows
 from scheduler.config import EngineConfig
 from scheduler.plan import Entry, Plan, Planned, Settled
 from scheduler.proposal import NO_PROPOSAL, Proposal
@@ -29,7 +29,7 @@ class Scheduler:
         self._pass_cost = pass_cost if config.adaptive else None
         self._acceptance = Acceptance()  # of all sequences
         self._yield = Yield(config.speculative.model_shape.max_depth)
-        self._num_asked = 1  # sequences that a model last drafted for
+        self.draft_time = DraftTime(self._pass_cost)
         self.finished = FinishedRequests()
         self._are_rounds_due = False  # the last pass had room for none beside what prefill is owed
         self.waiting = WaitingQueue()
@@ -175,9 +175,9 @@ class Scheduler:
     def _rounds(self, decodes: list[Sequence], budget: int) -> list[Planned]:
         """Give every sequence its round: drafts that may be cut give way first, then those served last wait."""
         if self._pass_cost is not None and any(s.has_proposer for s in decodes):
-            prices = Prices(self._pass_cost, len(decodes))
+            prices = Prices(self._pass_cost, len(decodes), self.draft_time)
             for sequence in decodes:
-                sequence.choose(prices, self._acceptance, self._yield, self._num_asked)
+                sequence.choose(prices, self._acceptance, self._yield)
         feeds = [Planned(s, 1, s.proposal or s.propose(), True) for s in decodes]
         total = len(feeds) + sum([planned.draft.num_nodes for planned in feeds])
         if total <= budget and self._pass_cost is None:
@@ -238,7 +238,6 @@ class Scheduler:
         feeds = list(plan.feeds)
         num_rows = sum(planned.num_tokens for planned in feeds if not planned.draft.is_due)
         made = [i for i, planned in enumerate(feeds) if planned.draft.is_due]
-        self._num_asked = max(1, len(made))
         for i in made:
             sequence = feeds[i].sequence
             sequence.proposal = proposals.get(sequence.seq, NO_PROPOSAL)

@@ -13,6 +13,7 @@ from scheduler.states import MOVES, State
 from spec import Draft, Drafter, FinishedRequests, Pcg32, SpecConfig, draft_stream, max_nodes, stream
 
 _ASKED_AT_LEAST_EVERY = 32  # rounds
+_LEAST_GAIN = 0.05  # tokens that a model must promise over text, or over none: the estimates are rough
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 
@@ -196,8 +197,8 @@ class Sequence:
         drafted = self.drafter.draft(self.speculative.k, most_layers)
         return Proposal.tree(drafted.tree, drafted.values)
 
-    def choose(self, prices: Prices, of_all: Acceptance, of_all_asking: Yield, num_asked: int) -> None:
-        """Choose between what text promises, what asking the model does, one of so many, and no draft at all.
+    def choose(self, prices: Prices, of_all: Acceptance, of_all_asking: Yield) -> None:
+        """Choose between what text promises, what asking the model does, and no draft at all.
 
         Every so often the model is asked all the same, for what it brings may change.
         """
@@ -210,10 +211,11 @@ class Sequence:
         num_layers = min(self.speculative.model_shape.max_depth, self.most_layers)
         if num_layers <= 0:
             return
-        gain = self.asking.gain(prices.row, prices.draft(num_layers, num_asked))
+        gain = self.asking.gain(prices.row, prices.draft(num_layers))
         self.asking.num_unasked += 1
         of_text = prices.gain(self.chances(of_all)) if text.tokens else 0.0
-        self.is_asking = gain > of_text or (of_text <= 0 and self.asking.num_unasked >= _ASKED_AT_LEAST_EVERY)
+        is_long_ago = of_text <= 0 and self.asking.num_unasked >= _ASKED_AT_LEAST_EVERY
+        self.is_asking = gain > of_text + _LEAST_GAIN or is_long_ago
         if self.is_asking:
             self.set_aside, self.proposal = text, self._due(self.most_layers)
 

@@ -1,12 +1,14 @@
 """A model is asked for drafts where they are worth what they cost, and text is taken where it promises more."""
 
+import asyncio
+
 import pytest
 
 from actors import RequestError
 from actors.messages import Propose, Step
 from models import FakeProposer, FakeTarget
 from scheduler import PassCost
-from scheduler.adaptive import Prices
+from scheduler.adaptive import DraftTime, Prices
 from spec import SamplingParams, SpecConfig, SpecError, generate
 from tests.actors.harness import GREEDY, assert_all_back, engine, fake, read_all, request, run
 
@@ -21,13 +23,29 @@ def proposer(target, mix=1.0):
     return FakeProposer(target, seed=5, order=2, sharp=3.0, mix=mix)
 
 
+def as_long_as(cost):
+    """Passes and drafts that take in virtual time what they are said to."""
+
+    async def run_pass(work, num_tokens, num_layers=0):
+        seconds = num_layers * cost.layer_s if num_layers else cost.of(num_tokens)[-1]
+        await asyncio.sleep(seconds)
+        return work()
+
+    return run_pass
+
+
 def texts(cost, speculative, requests, mix=1.0):
     """What clients saw, how often a model was asked and how many passes there were, and the counters."""
 
     async def main():
         target = fake()
         async with engine(
-            target, speculative=speculative, proposer=proposer(target, mix), pass_cost=cost, adaptive=True
+            target,
+            speculative=speculative,
+            proposer=proposer(target, mix),
+            pass_cost=cost,
+            adaptive=True,
+            run_pass=as_long_as(cost or CHEAP),
         ) as running:
             seen = await read_all([running.submit(each) for each in requests])
             assert_all_back(running)
@@ -71,13 +89,16 @@ def test_a_model_that_is_wrong_is_given_up_though_it_is_cheap():
 
 
 def test_a_draft_step_is_shared_by_those_it_is_made_for():
-    prices = Prices(PassCost.linear(1.0, 0.0, 0.8, 0.01), 4)
-    assert prices.draft(2, 1) == pytest.approx(4 * 2 * (0.8 + 0.01))
-    assert prices.draft(2, 4) == pytest.approx(4 * 2 * (0.2 + 0.01))
+    cost = PassCost.linear(1.0, 0.0, 0.8, 0.01)
+    time = DraftTime(cost)
+    assert Prices(cost, 4, time).draft(2) == pytest.approx(4 * 2 * (0.8 + 0.01)), "what was measured beforehand"
+    time.learn(3.6, 3, 4)
+    assert Prices(cost, 4, time).draft(2) == pytest.approx(4 * 2 * 1.2 / 4), "what it took, shared by four"
 
 
 def test_a_chain_gains_what_its_tokens_promise_over_the_price_of_their_rows():
-    prices = Prices(PassCost.linear(1.0, 0.1), 2)
+    cost = PassCost.linear(1.0, 0.1)
+    prices = Prices(cost, 2, DraftTime(cost))
     assert prices.row == pytest.approx(0.1 * 2 / 1.2)
     assert prices.gain([0.9, 0.5, 0.1]) == pytest.approx(0.9 + 0.5 - 2 * prices.row)
 

@@ -136,7 +136,7 @@ MUTANTS = [
             (
                 "never ask a model again that was not worth it",
                 "sequence",
-                " or (of_text <= 0 and self.asking.num_unasked >= _ASKED_AT_LEAST_EVERY)",
+                " or is_long_ago",
                 "",
                 "a_model_that_costs_more_than_it_brings_is_asked_once_in_a_while",
             ),
@@ -150,15 +150,15 @@ MUTANTS = [
             (
                 "let each pay the whole of a draft step",
                 "adaptive",
-                "(self._cost.layer_s / num_asked + self._cost.layer_row_s)",
-                "(self._cost.layer_s + self._cost.layer_row_s)",
+                "self._layer.value / self._num_asked",
+                "self._layer.value",
                 "a_draft_step_is_shared_by_those_it_is_made_for",
             ),
             (
                 "ask the model whatever text promises",
                 "sequence",
-                "self.is_asking = gain > of_text or",
-                "self.is_asking = gain > 0 or",
+                "self.is_asking = gain > of_text + _LEAST_GAIN or",
+                "self.is_asking = gain > _LEAST_GAIN or",
                 "the_model_is_not_asked_where_text_promises_more",
             ),
         )
