@@ -1,7 +1,7 @@
 """`outrider heads`: fit heads that draft for a model, and say what they are worth."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,14 +17,14 @@ from cli.options import SEED, Numbers
 from cli.outputs import OutFile, Output
 from cli.progress import Progress
 from models.calibration import measure_cost
-from models.heads import LinearHeads, build_heads, eight_bit, read_heads, write_heads
+from models.heads import LinearHeads, MedusaHeads, build_heads, eight_bit, read_heads, write_heads
 from models.heads.features import Features, collect
 from models.heads.judging import Judgement, judge
 from models.heads.linear_training import LinearTraining, Stage
 from models.heads.weights import Affine
 from models.kernel_choice import Kernel, build_llama
 from models.loading import open_model
-from models.protocol import TappedModel
+from models.protocol import Ints, TappedModel
 from plans.errors import PlanError
 from scheduler import PassCost
 from sims.recordings import FORMATS
@@ -64,7 +64,11 @@ def _text_options(command: Command) -> Command:
                 show_default="none",
             ),
             click.option(
-                "--tokens", type=click.IntRange(2_000), default=150_000, show_default=True, help="Most to learn from."
+                "--tokens",
+                type=click.IntRange(2_000),
+                default=150_000,
+                show_default=True,
+                help="Most to take: for train of the texts, for eval of their answers.",
             ),
             click.option("--kernel", type=click.Choice(["auto", "numpy", "numba"]), default="auto", show_default=True),
             click.option(
@@ -207,13 +211,31 @@ def _four_of(num_layers: int) -> tuple[int, ...]:
     return tuple(sorted({max(1, num_layers // 8), num_layers // 2, num_layers * 3 // 4, num_layers}))
 
 
-class Report(msgspec.Struct, frozen=True):
-    """What `--json` writes of heads: shares by depth, the drafts before taken to be right."""
+class Shares(msgspec.Struct, frozen=True):
+    """How often heads were right, by depth, the drafts before taken to be right."""
 
-    kind: str
     num_places: int
     first: list[float]
+    """Of places where their best token was the text's,"""
     of_three: list[float]
+    """and one of their best three."""
+    accepted: list[float]
+    """The chance of each token of a chain where those before it were accepted."""
+    covered: float
+    """Of the answers' tokens: those in the draft vocabulary."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What `--json` writes of heads."""
+
+    kind: str
+    all: Shares
+    by_category: dict[str, Shares]
+    """Of the texts that say theirs."""
+    said: float
+    """The chance that the heads give to their best first token, on average,"""
+    said_wrong: float
+    """and by how much chances of about that size are off, on average."""
     pass_s: float
     """Seconds of a plain pass,"""
     row_s: float
@@ -259,45 +281,90 @@ def evaluate(
         raise Unusable(str(error)) from None
     model = opened.model.with_taps(proposer.taps)
     depth = min(_DEPTH, proposer.max_depth or _DEPTH)
+    judged: dict[str, list[Judgement]] = {}
+    answers_of: dict[str, list[int]] = {}
     with Progress() as progress:
-        texts = texts_of(opened, Asked(logs, layout, answers, tokens, None, seed), progress)
         try:
-            judged = judge(
-                proposer, model, texts, depth, every=every, watch=lambda num: progress.show("places", num, None)
-            )
+            for text in texts_of(opened, Asked(logs, layout, answers, tokens, None, seed), progress):
+                if len(text.ids) <= max(1, text.num_prompt):
+                    continue
+                judged.setdefault(text.kind, []).append(judge(proposer, model, [text], depth, every=every))
+                answers_of.setdefault(text.kind, []).extend(text.ids[text.num_prompt :])
+                num_tokens = sum(map(len, answers_of.values()))
+                progress.show("tokens of answers", num_tokens, tokens)
+                if num_tokens >= tokens:
+                    break
         except (PlanError, ValueError) as error:
             raise Unusable(str(error)) from None
+    if not judged:
+        raise Unusable("no text has an answer to judge by")
+    words = found.ids if isinstance(found, MedusaHeads) else found.words.ids
     cost = PassCost(*measure_cost(model, proposer, time.perf_counter))
-    report = _report(found.kind, judged, cost)
+    report = _report(found.kind, judged, answers_of, words, cost)
     if json_file is None or not json_file.is_stdout:
         _print(report)
     if json_file is not None:
         json_file.write(msgspec.json.encode(report) + b"\n")
 
 
-def _report(kind: str, judged: Judgement, cost: PassCost) -> Report:
+def _report(
+    kind: str,
+    judged: dict[str, list[Judgement]],
+    answers_of: dict[str, list[int]],
+    words: Ints | None,
+    cost: PassCost,
+) -> Report:
+    def shares(categories: Iterable[str]) -> Shares:
+        joined = Judgement.join(part for category in categories for part in judged[category])
+        tokens = [token for category in categories for token in answers_of[category]]
+        covered = 1.0 if words is None else float(np.isin(tokens, words).mean())
+        return Shares(len(joined.ranks), joined.top(1), joined.top(3), joined.chain(), covered)
+
+    every = Judgement.join(part for parts in judged.values() for part in parts)
     _, one, two = cost.of(2)
     row = (two - one) / one
-    hits = judged.ranks[:, 0] == 0
+    hits, chances = every.ranks[:, 0] == 0, every.chances[:, 0]
     #   the chance that a node is accepted, by what the heads gave it: as the engine learns it
-    grades = np.minimum(15, (judged.chances[:, 0] * 16).astype(int))
-    of_grade = np.array([hits[grades == grade].mean() if (grades == grade).any() else 0.0 for grade in range(16)])
-    is_fed = of_grade[grades] > row
+    grades = np.minimum(15, (chances * 16).astype(int))
+    sizes = np.bincount(grades, minlength=16)
+    were, said = (np.bincount(grades, values, 16) / np.maximum(1, sizes) for values in (hits, chances))
+    is_fed = were[grades] > row
     speed = (1 + (hits & is_fed).mean()) / (1 + row * is_fed.mean() + cost.layer_s / one)
-    return Report(kind, len(hits), judged.top(1), judged.top(3), one, two - one, cost.layer_s, max(1.0, float(speed)))
+    return Report(
+        kind=kind,
+        all=shares(list(judged)),
+        by_category={category: shares([category]) for category in sorted(judged) if category},
+        said=float(chances.mean()),
+        said_wrong=float((sizes * np.abs(were - said)).sum() / sizes.sum()),
+        pass_s=one,
+        row_s=two - one,
+        step_s=cost.layer_s,
+        speed=max(1.0, float(speed)),
+    )
 
 
 def _print(report: Report) -> None:
     console = Console(highlight=False)
-    table = Table("depth", "first", "of three", title=f"{report.kind} heads, {report.num_places:,} places", box=None)
-    for layer, (first, of_three) in enumerate(zip(report.first, report.of_three, strict=True), 1):
-        table.add_row(str(layer), f"{first:.3f}", f"{of_three:.3f}")
+    every = report.all
+    table = Table("", "depth", "first", "of three", title=f"{report.kind} heads, {every.num_places:,} places", box=None)
+    for name, shares in {"": every, **report.by_category}.items():
+        layers = zip(shares.first, shares.of_three, strict=True)
+        for layer, (first, of_three) in enumerate(layers if not name else [next(layers)], 1):
+            table.add_row(name, str(layer), f"{first:.3f}", f"{of_three:.3f}")
     console.print(table)
     console.print(
-        f"here a pass takes {1000 * report.pass_s:.1f} ms, a further row {report.row_s / report.pass_s:.0%} of it, "
-        f"a draft step {report.step_s / report.pass_s:.0%}: "
-        f"one token drafted where it pays would make it {report.speed:.2f}x as fast"
+        f"the draft vocabulary has {every.covered:.1%} of the answers' tokens; the heads give their best token "
+        f"{report.said:.3f}, and are off by {report.said_wrong:.3f}",
+        soft_wrap=True,
     )
+    step = report.step_s / report.pass_s
+    console.print(
+        f"here a pass takes {1000 * report.pass_s:.1f} ms, a further row {report.row_s / report.pass_s:.0%} of it, "
+        f"a draft step {step:.0%}: one token drafted where it pays would make it {report.speed:.2f}x as fast",
+        soft_wrap=True,
+    )
+    rates = ",".join(f"{rate:.2f}" for rate in every.accepted)
+    console.print(f"for outrider plan: --acceptance {report.kind}={rates}@{step:.3f}", soft_wrap=True)
 
 
 def _check_logs(ctx: click.Context, logs: tuple[Path, ...], layout: str | None, answers: int | None) -> None:

@@ -27,6 +27,21 @@ class Judgement(NamedTuple):
     """That the heads gave to their best token."""
     is_there: NDArray[np.bool_]
 
+    @classmethod
+    def join(cls, parts: Iterable["Judgement"]) -> "Judgement":
+        """Give one of all places."""
+        return cls(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+    def chain(self) -> list[float]:
+        """Give by depth the share of right best tokens among places where all before were right too."""
+        shares = []
+        is_open = np.ones(len(self.ranks), np.bool_)
+        for hits, is_there in zip((self.ranks == 0).T, self.is_there.T, strict=True):
+            is_open &= is_there
+            shares.append(float((hits & is_open).sum() / max(1, is_open.sum())))
+            is_open &= hits
+        return shares
+
     def top(self, num_best: int) -> list[float]:
         """Give by depth the share of places where the token was among the best."""
         hits = (self.ranks < num_best) & self.is_there
@@ -44,7 +59,7 @@ def judge(
     watch: Callable[[int], None] = lambda _num: None,
 ) -> Judgement:
     """Let heads draft at every so many places of the texts' answers; `model` keeps what they read."""
-    parts: list[tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.bool_]]] = []
+    parts: list[Judgement] = []
     num_places = 0
     for text in texts:
         ids = list(text.ids[: model.max_model_len])
@@ -60,12 +75,12 @@ def judge(
         watch(num_places)
     if not parts:
         raise ValueError("no text has an answer to judge by")
-    return Judgement(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+    return Judgement.join(parts)
 
 
 def _judge_places(
     proposer: Proposer, ids: list[int], table: list[int], lengths: Sequence[int], depth: int
-) -> tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.bool_]]:
+) -> Judgement:
     tables = [table[: -(-length // _BLOCK_TOKENS)] for length in lengths]
     #   fed once more, what ends a context is what its draft begins after
     proposer.feed([Chunk([ids[length - 1]], length - 1, of, 1) for length, of in zip(lengths, tables, strict=True)])
@@ -93,4 +108,4 @@ def _judge_places(
         wanted = np.array([ids[lengths[place] + layer] for place in places])
         ranks[places, layer] = np.minimum(3, (laws > laws[np.arange(len(places)), wanted][:, None]).sum(axis=1))
         chances[places, layer] = laws.max(axis=1)
-    return ranks, chances, is_there
+    return Judgement(ranks, chances, is_there)

@@ -12,6 +12,7 @@ from models.heads.features import collect
 from models.kernel_choice import build_llama
 from models.loading import open_model
 from models.proposers import check_drafts
+from plans.gain import Given
 from scheduler import NO_DRAFTS
 from spec import SamplingParams, SpecConfig, generate
 from tests.models.folders import LETTERS, bpe, write_model
@@ -33,7 +34,10 @@ def run(*args):
 
 
 def logs(path, num=60):
-    rows = [{"prompt": [i % 90, 3], "completion": [(i * j) % 90 for j in range(1, 40)]} for i in range(num)]
+    rows = [
+        {"prompt": [i % 90, 3], "completion": [(i * j) % 90 for j in range(1, 40)], "category": ("even", "odd")[i % 2]}
+        for i in range(num)
+    ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
@@ -52,12 +56,22 @@ def test_heads_are_fitted_to_a_log_and_judged_by_it(target, tmp_path):
     assert judged.exit_code == 0, judged.output
     report = json.loads(judged.stdout)
     assert report["kind"] == "linear"
-    assert len(report["first"]) == len(report["of_three"]) == 4
-    assert all(one <= three <= 1 for one, three in zip(report["first"], report["of_three"], strict=True))
+    of_all = report["all"]
+    assert len(of_all["first"]) == len(of_all["of_three"]) == len(of_all["accepted"]) == 4
+    assert all(one <= three <= 1 for one, three in zip(of_all["first"], of_all["of_three"], strict=True))
+    assert of_all["accepted"][0] == of_all["first"][0]
+    assert 0 < of_all["covered"] < 1
+    assert 0 <= report["said_wrong"] <= 1
+    categories = report["by_category"]
+    assert categories.keys() == {"even", "odd"}
+    assert sum(part["num_places"] for part in categories.values()) == of_all["num_places"]
     assert report["speed"] >= 1
     shown = run("eval", target, out, "--text", log, "--kernel", "numpy", "--every", 40)
     assert "linear heads" in shown.stdout
     assert "as fast" in shown.stdout
+    rates = shown.stdout.partition("--acceptance ")[2].strip()
+    assert len(Given.parse(rates).rates) == 4
+    assert "odd" in shown.stdout
 
 
 def test_without_text_the_model_writes_its_own(target, tmp_path):
@@ -98,7 +112,11 @@ def test_prompts_of_logs_are_answered_by_the_model_itself(target, tmp_path, monk
         "eval", target, tmp_path / "x.safetensors", "--text", log, "--answers", 7, "--kernel", "numpy", "--json", "-"
     )
     num_answered = sum(len(text.ids) - text.num_prompt for text in own)
-    assert json.loads(judged.stdout)["num_places"] == sum(-(-(len(text.ids) - 2) // 3) for text in own) < num_answered
+    assert (
+        json.loads(judged.stdout)["all"]["num_places"]
+        == sum(-(-(len(text.ids) - 2) // 3) for text in own)
+        < num_answered
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from models.heads import Affine, LinearHeads, Words, build_heads, eight_bit
 from models.heads.features import Features, Text, collect
 from models.heads.fitting import Batch, NormalEquations, Refinement, accuracy, cross_entropy, softmax
-from models.heads.judging import judge
+from models.heads.judging import Judgement, judge
 from models.heads.linear_training import LinearTraining
 from models.llama import Llama
 from models.protocol import Chunk
@@ -162,3 +162,14 @@ def test_what_cannot_be_fitted_is_refused(features):
     with pytest.raises(ValueError, match="no text has an answer to judge by"):
         judge(None, None, [], 2)
     assert isinstance(fit(features, 0)[0].first.weight, Matrix)
+
+
+def test_a_chain_goes_on_only_where_all_before_was_right():
+    there = np.array([[True, True, True]] * 3 + [[True, True, False], [True, False, False]])
+    ranks = np.array([[0, 0, 0], [0, 1, 0], [2, 0, 0], [0, 0, 3], [0, 3, 3]])
+    judged = Judgement(ranks, np.ones((5, 3)), there)
+    assert judged.top(1) == [4 / 5, 3 / 4, 3 / 3]
+    #   at depth 2 three places are there and were right before, of which two are; at depth 3 one of those has a token
+    assert judged.chain() == [4 / 5, 2 / 3, 1 / 1]
+    halves = [Judgement(*(array[part] for array in judged)) for part in (slice(2), slice(2, 5))]
+    assert all((one == other).all() for one, other in zip(Judgement.join(halves), judged, strict=True))
