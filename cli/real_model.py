@@ -56,7 +56,7 @@ _OPTIONS = (
     click.option(
         "--draft",
         type=click.Choice([_AUTO, *(draft.value for draft in Draft if draft is not Draft.FAKE)]),
-        default=_AUTO,
+        default=Draft.PROMPT_LOOKUP.value,
         show_default=True,
         help="Where drafts come from: the text itself, a draft model, heads of the model, or (hybrid) text and heads; "
         "auto is hybrid where heads for the model come with this package, else prompt_lookup.",
