@@ -335,4 +335,19 @@ MUTANTS = [
         "ask.output if",
         "draft_model::a_law_is_that_of_its_own_path_alone",
     ),
+    # rows of 8 bits
+    mutant(
+        "take the wrong half off weights of 4 bits",
+        "models/kernels/int8.py",
+        "Kind.Q4_0_INT8: 8,",
+        "Kind.Q4_0_INT8: 7,",
+        "int8::products_have_the_bits_of_plain_integer_arithmetic_for_any_number_of_rows",
+    ),
+    mutant(
+        "forget the offset of a block",
+        "models/kernels/int8.py",
+        "        return lanes.fma(offsets, lanes.splat(lanes.scalar(self._sums, place)), total)\n",
+        "        return total\n",
+        "int8::products_have_the_bits_of_plain_integer_arithmetic_for_any_number_of_rows",
+    ),
 ]

@@ -10,6 +10,13 @@ LEAVES = "server/connections::whoever_leaves_takes_along_all_he_asked"
 AFFINITY = "server/replicas/affinity.py"
 
 MUTANTS = [
+    mutant(
+        "take the whole round in which a stop string is complete",
+        GENERATION,
+        "                if text.is_stopped:\n                    break\n        choice.num_tokens += num_tokens\n",
+        "        choice.num_tokens += num_tokens\n",
+        "server/streaming::stop_strings_cut_where_they_are_complete",
+    ),
     # replicas
     mutant(
         "route by the shortest beginning",
