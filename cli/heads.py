@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 import msgspec
@@ -70,7 +70,7 @@ def _text_options(command: Command) -> Command:
                 show_default=True,
                 help="Most to take: for train of the texts, for eval of their answers.",
             ),
-            click.option("--kernel", type=click.Choice(["auto", "numpy", "numba"]), default="auto", show_default=True),
+            click.option("--kernel", type=click.Choice(get_args(Kernel)), default="auto", show_default=True),
             click.option(
                 "--threads",
                 type=click.IntRange(1, 1024),
