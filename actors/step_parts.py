@@ -45,7 +45,7 @@ def feed(planned: Planned, table: list[int], block_tokens: int) -> Feed:
             draft.parents,
             speculative.children if drafted else "top",
             sequence.params,
-            *(sequence.looked_back_at if sequence.looks_back else ((), ())),
+            *sequence.looked_back_at,
             rng.state,
             rng.inc,
             speculative.rule if drafted else "match",  # with no draft, one draw by any rule

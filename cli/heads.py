@@ -111,6 +111,7 @@ def _open(source: str, kernel: Kernel, threads: int | None) -> Target:
     default="linear",
     show_default=True,
     help="Of heads: see the documentation.",
+    expose_value=False,  # there is one so far
 )
 @_text_options
 @click.option("--words", type=click.IntRange(2), help="Of the draft vocabulary.", show_default=f"{_WORDS}, or all")
@@ -137,7 +138,6 @@ def train(
     ctx: click.Context,
     /,
     target: str,
-    kind: str,
     logs: tuple[Path, ...],
     layout: str | None,
     answers: int | None,
@@ -197,7 +197,6 @@ def train(
         raise Unusable(str(error)) from None
     write_heads(out, fitted if is_float else _in_8_bits(fitted), config)
     console.print(f"written to {out}")
-    del kind
 
 
 def _in_8_bits(fitted: LinearHeads) -> LinearHeads:

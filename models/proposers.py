@@ -6,8 +6,8 @@ from pathlib import Path
 from models.draft_model import DraftModel
 from models.heads import Heads, MedusaHeads, build_heads, default_heads, read_heads
 from models.kernel_choice import Kernel, build_llama
-from models.loading import GgufFile, Loaded, SafetensorsFolder, Tokenizer, open_model
-from models.protocol import Model, TappedModel
+from models.loading import GgufFile, Loaded, SafetensorsFolder, Tokenizer, load, open_model
+from models.protocol import TappedModel
 from models.weights import LlamaConfig
 from spec import Draft, SpecConfig
 
@@ -24,22 +24,18 @@ def load_speculative(
     Where it names none, those heads draft that come with this package for a model known by name. Raises as `load` does,
     for either, and ValueError where they do not belong together.
     """
+    if not speculative.draft.has_file:
+        return load(source, kernel, num_threads, strftime_now)
     opened = open_model(source)
     config = opened.config()
     tokenizer = opened.tokenizer(strftime_now)
-    weights = opened.weights(config)
-
-    def build() -> Model:
-        return build_llama(config, weights, kernel, num_threads)
-
-    if not speculative.draft.has_file:
-        return Loaded(build(), tokenizer)
     found = _find(speculative, str(source), config, tokenizer)
+    weights = opened.weights(config)
+    model = build_llama(config, weights, kernel, num_threads)
     if isinstance(found, GgufFile | SafetensorsFolder):
         own = found.config()
-        return Loaded(build(), tokenizer, DraftModel(build_llama(own, found.weights(own), kernel, num_threads)))
+        return Loaded(model, tokenizer, DraftModel(build_llama(own, found.weights(own), kernel, num_threads)))
     proposer = build_heads(found, config, weights, kernel)
-    model = build()
     assert isinstance(model, TappedModel), "every llama is"
     return Loaded(model.with_taps(proposer.taps), tokenizer, proposer)
 

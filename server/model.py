@@ -58,13 +58,10 @@ def load_model(config: ModelConfig, speculative: SpecConfig, *, measures_passes:
         toy = ToyModel(config.seed, config.order, config.sharp)
         return Served(toy, ToyTokenizer(), config.name or "fake", None)
     from models.calibration import measure_cost  # noqa: PLC0415  # what it takes to load weights is an extra
-    from models.loading import open_model  # noqa: PLC0415
-    from models.proposers import check_drafts, load_speculative  # noqa: PLC0415
+    from models.proposers import load_speculative  # noqa: PLC0415
 
-    with _told_as("model.source", config.source):
-        open_model(config.source)
-    with _told_as("engine.speculative.model", speculative.model):
-        check_drafts(config.source, speculative)
+    if speculative.draft.has_file:
+        find_model(config, speculative)  # which tells what is wrong with which of the two files
     with _told_as("model.source", config.source):
         loaded = load_speculative(config.source, speculative, config.kernel, strftime_now=time.strftime)
     cost = PassCost(*measure_cost(loaded.model, loaded.proposer, time.perf_counter)) if measures_passes else None

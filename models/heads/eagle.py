@@ -7,15 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.heads.eagle_layer import Attend, EagleLayer
-from models.heads.parts import Beside, Build, Map, embedding_of, output_of
-from models.heads.weights import EagleHeads, taps_of
+from models.heads.parts import Beside, Build, Map, OfTarget, embedding_of, output_of
+from models.heads.weights import EagleHeads
 from models.laws import laws_of
 from models.llama import rms_norm
 from models.protocol import Ask, Chunk, Ints, Model
 from models.weights import F32, LlamaConfig, LlamaWeights
 
 
-class EagleProposer:
+class EagleProposer(OfTarget):
     """A `Proposer` that decodes pairs of a feature and the token after it, and on from there with its own outputs.
 
     A slot holds the pair of its own token and the feature of the one before, so that it depends on nothing that comes
@@ -32,8 +32,7 @@ class EagleProposer:
         """Take heads for the target of this shape and these weights."""
         self.kind = heads.kind
         self._heads = heads
-        self._config = config
-        self._taps = taps_of(heads, config.num_layers)
+        super().__init__(heads, config)
         self._target_norm = weights.norm
         self._embedding = embedding_of(heads.embedding, weights)
         self._fuse = Map(heads.fuse, build)
@@ -44,21 +43,6 @@ class EagleProposer:
         self._num_slots = 0
         self._roots: F32 = np.empty((0, config.dim), np.float32)
         self._nodes: dict[tuple[int, int], _Node] = {}
-
-    @property
-    def vocab_size(self) -> int:
-        """The target's."""
-        return self._config.vocab_size
-
-    @property
-    def max_model_len(self) -> int:
-        """The target's."""
-        return self._config.max_model_len
-
-    @property
-    def taps(self) -> tuple[int, ...]:
-        """The hidden states that it reads."""
-        return self._taps
 
     @property
     def keeps_state(self) -> bool:

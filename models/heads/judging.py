@@ -1,6 +1,6 @@
 """How often heads are right: their drafts at many places of texts against what the texts say there."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -56,11 +56,9 @@ def judge(
     depth: int,
     *,
     every: int = 1,
-    watch: Callable[[int], None] = lambda _num: None,
 ) -> Judgement:
     """Let heads draft at every so many places of the texts' answers; `model` keeps what they read."""
     parts: list[Judgement] = []
-    num_places = 0
     for text in texts:
         ids = list(text.ids[: model.max_model_len])
         table = list(range(-(-len(ids) // _BLOCK_TOKENS)))
@@ -71,8 +69,6 @@ def judge(
         lengths = range(max(1, text.num_prompt), len(ids), every)
         for first in range(0, len(lengths), _PLACES):
             parts.append(_judge_places(proposer, ids, table, lengths[first : first + _PLACES], depth))
-        num_places += len(lengths)
-        watch(num_places)
     if not parts:
         raise ValueError("no text has an answer to judge by")
     return Judgement.join(parts)

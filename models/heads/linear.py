@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from models.heads.parts import Beside, Build, Map, embedding_of, output_of, unit
-from models.heads.weights import LinearHeads, taps_of
+from models.heads.parts import Beside, Build, Map, OfTarget, embedding_of, output_of, unit
+from models.heads.weights import LinearHeads
 from models.laws import laws_of
 from models.protocol import Ask, Chunk, Model
 from models.weights import F32, LlamaConfig, LlamaWeights
 
 
-class LinearProposer:
+class LinearProposer(OfTarget):
     """A `Proposer` that maps features and an embedding to the target's next normed final state, and on from there.
 
     It keeps nothing of a context: the target's hidden states are all there is.
@@ -24,8 +24,7 @@ class LinearProposer:
 
     def __init__(self, heads: LinearHeads, config: LlamaConfig, weights: LlamaWeights, build: Build) -> None:
         """Take heads for the target of this shape and these weights, of which embeddings and logits may come."""
-        self._config = config
-        self._taps = taps_of(heads, config.num_layers)
+        super().__init__(heads, config)
         self._embedding = embedding_of(None, weights)
         self._first, self._later = Map(heads.first, build), Map(heads.later, build)
         self._output = build(output_of(heads.words, weights))
@@ -33,21 +32,6 @@ class LinearProposer:
         self._beside: Beside | None = None
         self._ends: list[int] = []
         self._states: dict[tuple[int, int], F32] = {}
-
-    @property
-    def vocab_size(self) -> int:
-        """The target's."""
-        return self._config.vocab_size
-
-    @property
-    def max_model_len(self) -> int:
-        """The target's."""
-        return self._config.max_model_len
-
-    @property
-    def taps(self) -> tuple[int, ...]:
-        """The hidden states that it reads."""
-        return self._taps
 
     @property
     def keeps_state(self) -> bool:

@@ -48,7 +48,6 @@ class LinearTraining:
         first = self._fit("first", self._first_inputs, 1, num_epochs, watch)
 
         def later_inputs(rows: Ints) -> F32:
-            #   half of the rows are at depth 2, on the first map's output, and half at depth 3, on this one's own
             return self._joined(with_one(self._first_inputs(rows - 1)) @ first, rows)
 
         later = self._fit("later", later_inputs, 2, num_epochs, watch)
@@ -79,12 +78,9 @@ class LinearTraining:
                 parts.append(accuracy(logits, self._choices(batch.states), self._ids))
             return mean_accuracy(parts)
 
-        equations: NormalEquations | None = None
+        equations = NormalEquations(inputs(rows[:1]).shape[1], self._config.dim)
         for batch in batches(rows):
-            if equations is None:
-                equations = NormalEquations(batch.inputs.shape[1], batch.states.shape[1])
             equations.add(batch)
-        assert equations is not None, "there are rows"
         solved = [equations.solve(ridge) for ridge in _RIDGES]
         judgements = [judge(weights) for weights in solved]
         best = max(range(len(solved)), key=lambda i: judgements[i].top_1)

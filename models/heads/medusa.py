@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from models.heads.parts import Beside, Build, Map, Product, depth_of, output_of, silu
+from models.heads.parts import Beside, Build, Map, OfTarget, Product, depth_of, output_of, silu
 from models.heads.weights import MedusaHeads, Words
 from models.laws import laws_of
 from models.llama import rms_norm
@@ -13,7 +13,7 @@ from models.protocol import Ask, Chunk, Model
 from models.weights import F32, LlamaConfig, LlamaWeights
 
 
-class MedusaProposer:
+class MedusaProposer(OfTarget):
     """A `Proposer` whose law after a node depends on the node's depth and the context's last feature, not on its path.
 
     A draft is made before the target has run the context's last token, so that the feature is that of the token
@@ -24,7 +24,7 @@ class MedusaProposer:
 
     def __init__(self, heads: MedusaHeads, config: LlamaConfig, weights: LlamaWeights, build: Build) -> None:
         """Take heads for the target of this shape and these weights."""
-        self._config = config
+        super().__init__(heads, config)
         self._norm = weights.norm
         self._blocks = [[Map(block, build) for block in blocks] for blocks in heads.blocks]
         self._outputs: list[Product] = []
@@ -36,21 +36,6 @@ class MedusaProposer:
             self._outputs.append(product)
         self._ids = heads.ids
         self._beside: Beside | None = None
-
-    @property
-    def vocab_size(self) -> int:
-        """The target's."""
-        return self._config.vocab_size
-
-    @property
-    def max_model_len(self) -> int:
-        """The target's."""
-        return self._config.max_model_len
-
-    @property
-    def taps(self) -> tuple[int, ...]:
-        """What the target's final norm is given."""
-        return (self._config.num_layers,)
 
     @property
     def max_depth(self) -> int:

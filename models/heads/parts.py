@@ -4,13 +4,36 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from models.heads.weights import Affine, Words, decode_bytes
+from models.heads.weights import Affine, Heads, Words, decode_bytes, taps_of
 from models.protocol import Ask, Model, TappedModel
 from models.weights import F32, LlamaConfig, LlamaWeights, Matrix
 
 Product = Callable[[F32], F32]
 Build = Callable[[Matrix], Product]
 """What makes products of the matrices of heads."""
+
+
+class OfTarget:
+    """What proposers with heads have from the target that the heads are for."""
+
+    def __init__(self, heads: Heads, config: LlamaConfig) -> None:
+        self._config = config
+        self._taps = taps_of(heads, config.num_layers)
+
+    @property
+    def vocab_size(self) -> int:
+        """The target's."""
+        return self._config.vocab_size
+
+    @property
+    def max_model_len(self) -> int:
+        """The target's."""
+        return self._config.max_model_len
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """The hidden states that it reads."""
+        return self._taps
 
 
 class Beside:
