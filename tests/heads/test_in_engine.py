@@ -3,11 +3,12 @@
 import pytest
 
 from actors import Engine, EngineConfig, Request
-from models import LoneProposer, RunnerTarget
+from models import RunnerTarget
 from models.heads import build_heads
 from models.llama import Llama
 from spec import BestFirst, Chain, Dynamic, Expansion, SamplingParams, Sequoia, SpecConfig, Static, generate
 from tests.heads.tiny import CONFIG, KINDS, target_weights, tiny_heads
+from tests.models.lone import alone, read
 
 SHAPES = {
     "chain": Chain(3),
@@ -52,25 +53,6 @@ def requests(num=6):
     ]
 
 
-def alone(request, speculative, drafts):
-    lone = RunnerTarget(target(drafts.taps), 16, 4)
-    return generate(
-        lone,
-        speculative,
-        request.prompt,
-        request.params,
-        request.seed,
-        request.max_tokens,
-        request.eos,
-        proposer=LoneProposer(drafts, lone),
-    )
-
-
-async def read(stream):
-    tokens = [token async for token in stream]
-    return [token.id for token in tokens], [token.logprob for token in tokens]
-
-
 @pytest.mark.parametrize(("kind", "shape", "children", "rule"), CONFIGS)
 async def test_every_kind_shape_and_rule_gives_the_text_of_the_one_sequence_loop(kind, shape, children, rule):
     """Few blocks, so that some are preempted; small passes, so that prompts come in chunks; and one leaves."""
@@ -91,7 +73,7 @@ async def test_every_kind_shape_and_rule_gives_the_text_of_the_one_sequence_loop
     assert stats.counters.num_failed_proposals == 0
     assert stats.blocks.held == 0
     for i, of_client in seen.items():
-        one = alone(asked[i], speculative, drafts)
+        one = alone(asked[i], speculative, target(drafts.taps), drafts)
         assert of_client == (one.tokens, one.logprobs)
 
 
@@ -107,7 +89,7 @@ async def test_a_prefix_hit_brings_features_and_state(kind):
         seen = await read(engine.submit(again))
         assert engine.stats().counters.num_cached_tokens >= 16
         num_drafted = engine.stats().counters.rounds_by_drafted
-    one = alone(again, speculative, drafts)
+    one = alone(again, speculative, target(drafts.taps), drafts)
     assert seen == (one.tokens, one.logprobs)
     assert sum(num_drafted[1:]) > 4
 
@@ -159,5 +141,5 @@ async def test_heads_without_state_of_their_own_share_prefixes_with_plain_reques
         seen = await read(engine.submit(request))
         num_cached = engine.stats().counters.num_cached_tokens
     assert (num_cached > 0) is not drafts.keeps_state
-    one = alone(request, speculative, drafts)
+    one = alone(request, speculative, target(drafts.taps), drafts)
     assert seen == (one.tokens, one.logprobs)

@@ -8,7 +8,7 @@ import pytest
 
 from actors import Engine, EngineConfig, Request
 from actors.engine import RequestError
-from models import Ask, Chunk, DraftModel, FakeModel, LoneProposer, RunnerTarget
+from models import Ask, Chunk, DraftModel, FakeModel, RunnerTarget
 from models.llama import Llama
 from models.weights import Matrix, tiny_llama
 from spec import (
@@ -21,8 +21,8 @@ from spec import (
     SpecConfig,
     Static,
     dense_distribution,
-    generate,
 )
+from tests.models.lone import alone, read
 
 SHAPES = {
     "chain": Chain(3),
@@ -74,25 +74,6 @@ def requests(num=5):
     ]
 
 
-def alone(request, config, drafts):
-    lone = RunnerTarget(target(), 16, 4)
-    return generate(
-        lone,
-        config,
-        request.prompt,
-        request.params,
-        request.seed,
-        request.max_tokens,
-        request.eos,
-        proposer=LoneProposer(drafts, lone),
-    )
-
-
-async def read(stream):
-    tokens = [token async for token in stream]
-    return [token.id for token in tokens], [token.logprob for token in tokens]
-
-
 @pytest.mark.parametrize("speculative", CONFIGS)
 async def test_every_shape_and_rule_gives_the_text_of_the_one_sequence_loop(speculative):
     """Few blocks, so that some are preempted, and small passes, so that prompts come in chunks."""
@@ -103,7 +84,7 @@ async def test_every_shape_and_rule_gives_the_text_of_the_one_sequence_loop(spec
         seen = [await read(stream) for stream in streams]
         engine.check()
         counters = engine.stats().counters
-    expected = [alone(request, speculative, proposer()) for request in asked]
+    expected = [alone(request, speculative, target(), proposer()) for request in asked]
     assert seen == [(one.tokens, one.logprobs) for one in expected]
     assert counters.num_accepted > 0
     assert counters.num_failed_proposals == 0
