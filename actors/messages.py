@@ -187,10 +187,15 @@ class Feed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Step(Message, frozen=True):
-    """One forward pass over all of these, and the verification of its rounds."""
+    """One forward pass over all of these, and the verification of its rounds.
+
+    With it are made, for those `ahead`, named as they stand before it, the drafts after what it emits: nobody waits for
+    a question and its answer then.
+    """
 
     number: int
     feeds: list[Feed]
+    ahead: list[DraftAsk] = []
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
@@ -207,11 +212,12 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 
 
 class StepDone(Message, frozen=True):
-    """The outcomes of a step, in the order of its feeds; and what the proposer, fed beside the model, failed with."""
+    """The outcomes of a step, in the order of its feeds, the drafts made ahead, and what the proposer failed with."""
 
     number: int
     outcomes: list[Outcome]
     proposer_error: str | None = None
+    trees: list[ProposedTree] = []
 
 
 def encode(message: Message) -> bytes:

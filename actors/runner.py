@@ -2,7 +2,7 @@
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
 import anyio
@@ -32,7 +32,7 @@ class RunPass(Protocol):
     """How a pass is carried out: `work` is called once, somewhere, and its result comes back."""
 
     def __call__(self, work: Callable[[], T], num_tokens: int, num_layers: int = 0) -> Awaitable[T]:
-        """Carry out a pass over `num_tokens` tokens; with `num_layers`, the proposer's, and a pass for each layer."""
+        """Carry out a pass over `num_tokens` tokens, if any, and the drafting of `num_layers` layers, if any."""
 
 
 async def in_thread(work: Callable[[], T], num_tokens: int, num_layers: int = 0) -> T:
@@ -93,7 +93,8 @@ class ModelRunner(Actor):
             case _:
                 return await super().handle(message)
 
-    async def _carry_out(self, work: Callable[[], T], *measures: int) -> T:
+    async def _carry_out(self, work: Callable[[], T], num_tokens: int, num_layers: int) -> T:
+        measures = (num_tokens, num_layers) if num_layers else (num_tokens,)
         async with asyncio.timeout(self._config.pass_timeout_s):
             return await self._run_pass(work, *measures)
 
@@ -111,8 +112,7 @@ class ModelRunner(Actor):
                     raise
                 return told(error)
 
-        num_layers = max(min(order.max_depth, order.shape.max_depth) for order in orders)
-        drafts = await self._carry_out(work, sum(len(order.ids) for order in orders), num_layers)
+        drafts = await self._carry_out(work, 0, num_layers(message.asks))
         if isinstance(drafts, str):
             return Proposed(message.number, [], drafts)
         self._laws = {
@@ -128,49 +128,85 @@ class ModelRunner(Actor):
         rounds = [_round(feed.round, laws.get(feed.seq)) for feed in step.feeds if feed.round is not None]
         wants_logprobs = any(feed.round is not None and feed.round.logprobs for feed in step.feeds)
         model, proposer = self._model, self._proposer
-        beside = [
-            chunk for chunk, feed in zip(chunks, step.feeds, strict=True) if feed.is_proposed_for and feed.round is None
-        ]
+        beside = {
+            feed.seq: chunk
+            for chunk, feed in zip(chunks, step.feeds, strict=True)
+            if feed.is_proposed_for and feed.round is None
+        }
+        seqs = [feed.seq for feed in step.feeds if feed.round is not None]
 
-        def work() -> tuple[list[tuple[Emission | SpecError, list[float] | None]], str | None]:
+        def work() -> tuple[list[tuple[Emission | SpecError, list[float] | None]], "_Proposed"]:
             #   log-probabilities are read here, where they are computed: off the event loop
             results = execute(model, chunks, rounds)
             logprobs = [_logprobs(result) if wants_logprobs else None for result in results]
-            return list(zip(results, logprobs, strict=True)), _feed_beside(proposer, beside)
+            verified = list(zip(results, logprobs, strict=True))
+            if proposer is None or not (beside or step.ahead):
+                return verified, ([], None)
+            return verified, self._draft_beside(proposer, beside, step.ahead, dict(zip(seqs, results, strict=True)))
 
-        results, proposer_error = await self._carry_out(work, sum(len(chunk.ids) for chunk in chunks))
+        num_tokens = sum(len(chunk.ids) for chunk in chunks)
+        results, (trees, proposer_error) = await self._carry_out(work, num_tokens, num_layers(step.ahead))
         verified = iter(zip(rounds, results, strict=True))
         outcomes = [
             Outcome(feed.seq, [], None, 0) if feed.round is None else _outcome(feed, *next(verified))
             for feed in step.feeds
         ]
-        return StepDone(step.number, outcomes, proposer_error)
+        return StepDone(step.number, outcomes, proposer_error, trees)
+
+    def _draft_beside(
+        self,
+        proposer: Proposer,
+        beside: dict[int, Chunk],
+        asks: list[DraftAsk],
+        results: dict[int, Emission | SpecError],
+    ) -> "_Proposed":
+        """Draft after what rounds have just emitted, and let the proposer write what else prefill has just fed.
+
+        What it fails with costs longer drafts later.
+        """
+        size = self._config.block_tokens
+        orders: list[tuple[DraftAsk, DraftOrder]] = []
+        for ask in asks:
+            result = results.get(ask.seq)
+            if not isinstance(result, SpecError):
+                order = _order(ask, [] if result is None else result.tokens)
+                #   there may be no block for the last token, which the pass has not fed
+                has_room = not proposer.keeps_state or order.start + len(order.ids) <= len(order.table) * size
+                if has_room and order.max_depth > 0:
+                    orders.append((ask, order))
+                    beside.pop(ask.seq, None)  # drafting feeds all of its context
+        try:
+            if beside:
+                proposer.feed(list(beside.values()))
+            drafts = draft(proposer, [order for _, order in orders], size) if orders else []
+        except Exception as error:
+            return [], told(error)
+        return [_tree(*each, drafted) for each, drafted in zip(orders, drafts, strict=True)], None
 
 
-def _feed_beside(proposer: Proposer | None, chunks: list[Chunk]) -> str | None:
-    """Let the proposer write what prefill has just fed; what it failed with costs it a longer draft later."""
-    if proposer is None or not chunks:
-        return None
-    try:
-        proposer.feed(chunks)
-    except Exception as error:
-        return told(error)
-    return None
+_Proposed = tuple[list[ProposedTree], str | None]
+"""Drafts, or none and why."""
 
 
-def _order(ask: DraftAsk) -> DraftOrder:
+def num_layers(asks: Sequence[DraftAsk]) -> int:
+    """Count the layers of the deepest of these drafts, at the most."""
+    return max((min(ask.max_depth, ask.shape.max_depth) for ask in asks), default=0)
+
+
+def _order(ask: DraftAsk, emitted: Sequence[int] = ()) -> DraftOrder:
+    """Say what is asked for, after tokens that have been emitted since."""
     rng = Pcg32.at(ask.rng_state, ask.rng_inc)
     return DraftOrder(
-        ask.ids,
+        [*ask.ids, *emitted],
         ask.start,
         ask.table,
         ask.shape,
         ask.children,
-        ask.max_depth,
+        ask.max_depth - len(emitted),
         rng,
         ask.params,
         ask.prompt,
-        ask.output,
+        [*ask.output, *emitted] if ask.prompt else (),
     )
 
 

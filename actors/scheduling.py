@@ -1,6 +1,5 @@
 """The scheduler: the owner of every sequence's state and drafter, and the one who drives the steps."""
 
-import asyncio
 import copy
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as SequenceOf
@@ -134,6 +133,7 @@ class SchedulerActor(Actor):
                     self._max_model_len,
                     self.core.finished,
                     keeps_draft_state=self._runner.keeps_draft_state,
+                    is_adaptive=self.core.is_adaptive,
                 )
                 self._live[seq] = sequence
                 self._last_seq = seq
@@ -234,7 +234,12 @@ class SchedulerActor(Actor):
             feeds = list(map(feed, plan.feeds, reserved.tables, repeat(self._config.block_tokens)))
             num_tokens = sum(len(fed.ids) for fed in feeds)
             self.counters.num_fed_tokens += num_tokens
-            done = await self.ask(self._runner, Step(self.counters.num_steps, feeds), StepDone)
+            ahead = [
+                draft_ask(planned, table)
+                for planned, table in zip(plan.feeds, reserved.tables, strict=True)
+                if planned.sequence.wants_ahead and planned.ends_context and planned.sequence.num_layers_ahead
+            ]
+            done = await self.ask(self._runner, Step(self.counters.num_steps, feeds, ahead), StepDone)
         except ActorCrashed as crash:
             cause = self._suspects.raised(plan.feeds, is_in_need=crash.is_excess) if crash.is_of_this else None
             if cause is not None:
@@ -258,11 +263,7 @@ class SchedulerActor(Actor):
         ]
         if not asks:
             return plan
-        clock = asyncio.get_running_loop().time
-        start_s = clock()
         proposed = await self.ask(self._runner, Propose(self.counters.num_steps, asks), Proposed)
-        num_layers = max(min(each.max_depth, each.shape.max_depth) for each in asks)
-        self.core.draft_time.learn(clock() - start_s, num_layers, len(asks))
         if proposed.error is not None:
             self.counters.num_failed_proposals += 1
         return self.core.drafted(plan, {tree.seq: proposal(tree) for tree in proposed.trees})
@@ -300,6 +301,7 @@ class SchedulerActor(Actor):
         has_fed_proposer = done.proposer_error is None
         if not has_fed_proposer:
             counters.num_failed_proposals += 1
+        ahead = {tree.seq: proposal(tree) for tree in done.trees}
         for planned, outcome in zip(plan.feeds, done.outcomes, strict=True):
             sequence = planned.sequence
             if sequence.seq not in live:
@@ -310,7 +312,8 @@ class SchedulerActor(Actor):
                 continue
             if planned.is_round:
                 sequence.rng.state = outcome.rng_state
-            settled = settle(planned, outcome.tokens, has_fed_proposer=has_fed_proposer)
+            drafted = ahead.get(sequence.seq)
+            settled = settle(planned, outcome.tokens, drafted, has_fed_proposer=has_fed_proposer)
             commits.append((sequence.seq, settled.verified, sequence.covered if sequence.has_draft_state else None))
             if planned.is_round:
                 counters.add_round(planned.draft, settled.num_accepted)

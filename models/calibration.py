@@ -3,38 +3,46 @@
 import statistics
 from collections.abc import Callable
 from copy import copy
-from itertools import accumulate
+from itertools import pairwise
 
 from models.drafting import DraftOrder, draft
 from models.protocol import Chunk, Model, Proposer
 from spec import Chain, Pcg32
 
 ROWS = (1, 2, 3, 5, 9, 17, 33)
-_CONTEXT = 64
+_MOST_CONTEXT = 256
 _DRAFTED_AT_ONCE = 8
-_NUM_WARM, _NUM_TIMED = 3, 2
+_NUM_WARM = 3
 
 
-def measure_pass(model: Model, now: Callable[[], float], *, repeat: int = 5) -> list[float]:
-    """Time passes of each of ROWS rows for a sequence with a few cached tokens; median seconds for each.
+def measure_pass(model: Model, now: Callable[[], float], *, repeat: int = 10) -> list[float]:
+    """Time passes of each of ROWS rows for a sequence with some cached tokens; median seconds for each.
 
-    A size is timed in stretches of passes alike, as rounds mostly are, and the sizes take turns, so that a machine that
-    drifts drifts for all. Binds the model to memory of its own: bind it again before use. `now` is a clock in seconds.
+    A size is held against the next smaller one, the two in turns: a machine that drifts, or is slower for a while after
+    large passes, is so for both. Binds the model to memory of its own: bind it again before use. `now` is a clock in
+    seconds.
     """
-    model.bind(1, _CONTEXT + max(ROWS))
-    model.forward([Chunk(ids=[0] * _CONTEXT, start=0, table=[0], num_rows=0)])
-    chunks = [[Chunk(ids=[0] * n, start=_CONTEXT, table=[0], num_rows=n)] for n in ROWS]
-    times: list[list[float]] = [[] for _ in ROWS]
-    for _ in range(repeat):
-        for taken, chunk in zip(times, chunks, strict=True):
-            for _ in range(_NUM_WARM):  # passes of another size leave caches that make small ones seem slow
-                model.forward(chunk)
-            for _ in range(_NUM_TIMED):
+    context = _context(model)
+    model.bind(1, context + max(ROWS))
+    model.forward([Chunk(ids=[0] * context, start=0, table=[0], num_rows=0)])
+    chunks = [[Chunk(ids=[0] * n, start=context, table=[0], num_rows=n)] for n in ROWS]
+    seconds: list[float] = []
+    for pair in pairwise(chunks):
+        times: tuple[list[float], list[float]] = ([], [])
+        for _ in range(_NUM_WARM + repeat):
+            for taken, chunk in zip(times, pair, strict=True):
                 start = now()
                 model.forward(chunk)
                 taken.append(now() - start)
-    medians = [statistics.median(taken) for taken in times]
-    return list(accumulate(reversed(medians), min))[::-1]  # fewer rows take no longer
+        smaller, larger = (statistics.median(taken[_NUM_WARM:]) for taken in times)
+        seconds = seconds or [smaller]
+        seconds.append(seconds[-1] * max(1.0, larger / smaller))  # fewer rows take no longer
+    return seconds
+
+
+def _context(model: Model) -> int:
+    """Tokens to have cached: with many, every row reads much."""
+    return max(2, min(_MOST_CONTEXT, model.max_model_len - max(ROWS)))
 
 
 def measure_draft(
@@ -42,20 +50,23 @@ def measure_draft(
 ) -> tuple[float, float]:
     """Time a layer of drafts for one sequence and what it takes longer for each further one; median seconds.
 
-    Two tokens are fed to each, about as many as a round keeps. Works on copies with memory of their own.
+    Two tokens are fed to each, about as many as a round keeps, after a pass of the target, which has filled the caches.
+    Works on copies with memory of their own.
     """
-    model, proposer = copy(target), copy(proposer)
-    model.bind(_DRAFTED_AT_ONCE, _CONTEXT)
-    model.forward([Chunk([0] * _CONTEXT, 0, [i], 0) for i in range(_DRAFTED_AT_ONCE)])
-    proposer.bind(_DRAFTED_AT_ONCE, _CONTEXT, model)
-    proposer.feed([Chunk([0] * _CONTEXT, 0, [i], 0) for i in range(_DRAFTED_AT_ONCE)])
+    model, proposer, context = copy(target), copy(proposer), _context(target)
+    model.bind(_DRAFTED_AT_ONCE, context)
+    model.forward([Chunk([0] * context, 0, [i], 0) for i in range(_DRAFTED_AT_ONCE)])
+    proposer.bind(_DRAFTED_AT_ONCE, context, model)
+    proposer.feed([Chunk([0] * context, 0, [i], 0) for i in range(_DRAFTED_AT_ONCE)])
     rng = Pcg32(0, 0)  # the best child is taken, and none drawn
-    orders = [DraftOrder([0, 0], _CONTEXT - 2, [i], Chain(1), "top", 1, rng) for i in range(_DRAFTED_AT_ONCE)]
+    orders = [DraftOrder([0, 0], context - 2, [i], Chain(1), "top", 1, rng) for i in range(_DRAFTED_AT_ONCE)]
+    last = Chunk([0], context - 1, [0], 1)
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(repeat + 1):  # the first is to warm up
         for taken, asked in zip(times, (orders[:1], orders), strict=True):
+            model.forward([last])
             start = now()
-            draft(proposer, asked, _CONTEXT)
+            draft(proposer, asked, context)
             taken.append(now() - start)
     one, all_ = (statistics.median(taken[1:]) for taken in times)
     return one, max(0.0, all_ - one) / (_DRAFTED_AT_ONCE - 1)

@@ -26,12 +26,15 @@ def build_llama(
     """
     if not is_compiled(kernel):
         return Llama(config, weights)
-    is_int8 = kernel in ("auto", "int8") and _may_use_int8()
-    model: Model = need("models.fast_llama", "fast").FastLlama(config, weights, num_threads, is_int8=is_int8)
+    fast_llama = need("models.fast_llama", "fast")
+    model: Model = fast_llama.FastLlama(config, weights, num_threads, is_int8=_is_int8(kernel))
     return model
 
 
-def _may_use_int8() -> bool:
+def _is_int8(kernel: Kernel) -> bool:
+    """Tell whether a compiled kernel rounds rows to 8 bits here."""
+    if kernel == "numba":
+        return False
     if need("models.kernels.int8", "fast").HAS_VNNI:
         if need("models.kernels.int8_check", "fast").is_right():
             return True
@@ -45,7 +48,8 @@ def build_linear(matrix: Matrix, kernel: Kernel = "auto") -> Callable[[F32], F32
     """Build the product of rows with one matrix; raises as `build_llama` does."""
     if not is_compiled(kernel):
         return RowLinear(matrix.dense())
-    product: Callable[[F32], F32] = need("models.kernels.packed_linear", "fast").PackedLinear(matrix)
+    packed_linear = need("models.kernels.packed_linear", "fast")
+    product: Callable[[F32], F32] = packed_linear.PackedLinear(matrix, is_int8=_is_int8(kernel))
     return product
 
 

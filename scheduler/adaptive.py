@@ -28,7 +28,7 @@ class PassCost(msgspec.Struct, frozen=True):
     num_rows: tuple[int, ...]
     seconds: tuple[float, ...]
     layer_s: float = 0.0
-    """Seconds of a layer of the drafts that a model makes,"""
+    """Seconds of a layer of the drafts that a model makes for one sequence,"""
     layer_row_s: float = 0.0
     """and more for each further sequence that it makes them for."""
 
@@ -142,45 +142,35 @@ def _said(grade: int) -> float:
     return (-1 - grade + 0.5) / _NUM_GRADES
 
 
-class Yield:
-    """What a round brings for which a model is asked: tokens accepted, and rows fed for them.
+class Lead:
+    """Tokens that a model's draft promises over text's, by whether text had a draft in the round before.
 
     Of one sequence, or of all: what is not known yet of the one is taken from what is known of all, and at the very
-    start from a guess, by the most layers of a draft, that lets the model be tried.
+    start from a guess for each layer of its draft, soon given up.
     """
 
-    __slots__ = ("_accepted", "_fed", "_most_layers", "_of_all", "num_unasked")
+    __slots__ = ("_most_layers", "_of_all", "_rates")
 
-    def __init__(self, most_layers: int, of_all: "Yield | None" = None) -> None:
+    def __init__(self, most_layers: int, of_all: "Lead | None" = None) -> None:
         self._most_layers = most_layers
         self._of_all = of_all
-        self._accepted: _Rate | None = None
-        self._fed: _Rate | None = None
-        self.num_unasked = 0
-        """Rounds since the model was last asked."""
+        self._rates: dict[bool, _Rate] = {}
 
-    def gain(self, row_price: float, draft_price: float) -> float:
-        """Tokens that asking is expected to gain at such a price of a row, and of the draft itself, in tokens."""
-        accepted, fed = self._means()
-        return accepted - row_price * fed - draft_price
-
-    def _means(self) -> tuple[float, float]:
-        if self._accepted is not None and self._fed is not None:
-            return self._accepted.value, self._fed.value
-        if self._of_all is None:
-            return 0.7 * self._most_layers, float(self._most_layers)
-        return self._of_all._means()
-
-    def learn(self, num_fed: int, num_accepted: int) -> None:
-        """Take in a round for which the model was asked."""
-        if self._accepted is None or self._fed is None:
-            accepted, fed = self._means()
-            self._accepted, self._fed = _Rate(accepted), _Rate(fed)
-        self._accepted.learn(num_accepted)
-        self._fed.learn(num_fed)
-        self.num_unasked = 0
+    def value(self, had_text: bool) -> float:
+        """Estimate it."""
+        if had_text in self._rates:
+            return self._rates[had_text].value
         if self._of_all is not None:
-            self._of_all.learn(num_fed, num_accepted)
+            return self._of_all.value(had_text)
+        return (0.2 if had_text else 0.4) * self._most_layers
+
+    def learn(self, had_text: bool, num_tokens: float) -> None:
+        """Take in by how much a draft of the model's was better than text's; by none where it was not."""
+        if had_text not in self._rates:
+            self._rates[had_text] = _Rate(self.value(had_text), 1 if self._of_all is None else _SHORTEST_MEMORY)
+        self._rates[had_text].learn(num_tokens)
+        if self._of_all is not None:
+            self._of_all.learn(had_text, num_tokens)
 
 
 class _Rate:
@@ -188,57 +178,30 @@ class _Rate:
 
     __slots__ = ("_num_trials", "value")
 
-    def __init__(self, guess: float) -> None:
+    def __init__(self, guess: float, num_trials: int = _SHORTEST_MEMORY) -> None:
         self.value = guess
-        self._num_trials = _SHORTEST_MEMORY
+        self._num_trials = num_trials
 
     def learn(self, outcome: float) -> None:
         self._num_trials = min(self._num_trials + 1, _LONGEST_MEMORY)
         self.value += (outcome - self.value) / self._num_trials
 
 
-class DraftTime:
-    """What a layer of drafts takes from the question to the answer, for as many sequences as last asked.
-
-    At first it is what was measured beforehand, of the computation alone.
-    """
-
-    def __init__(self, cost: PassCost | None) -> None:
-        self._cost = cost
-        self._layer: _Rate | None = None
-        self._num_asked = 1
-
-    def learn(self, seconds: float, num_layers: int, num_asked: int) -> None:
-        """Take in what drafts of so many layers took for so many sequences."""
-        if self._layer is None:
-            self._layer = _Rate(seconds / num_layers)
-        self._layer.learn(seconds / num_layers)
-        self._num_asked = num_asked
-
-    @property
-    def layer_s(self) -> float:
-        """Seconds of a layer, as each of those that ask shares in it."""
-        if self._layer is not None:
-            return self._layer.value / self._num_asked
-        return 0.0 if self._cost is None else self._cost.layer_s + self._cost.layer_row_s
-
-
 class Prices:
     """What time costs in tokens, where a pass of so many plain rounds is `num_rounds` tokens in its seconds."""
 
-    def __init__(self, cost: PassCost, num_rounds: int, draft_time: DraftTime) -> None:
+    def __init__(self, cost: PassCost, num_rounds: int) -> None:
         pass_s, longer_s = cost.of(num_rounds + 1)[-2:]
-        self._layer_s = draft_time.layer_s
-        self._tokens_a_second = num_rounds / pass_s
-        self.row = (longer_s - pass_s) * self._tokens_a_second
+        tokens_a_second = num_rounds / pass_s
+        self.row = (longer_s - pass_s) * tokens_a_second
         """Of a further row."""
-
-    def draft(self, num_layers: int) -> float:
-        """Of the layers that a model drafts for one sequence."""
-        return num_layers * self._layer_s * self._tokens_a_second
+        self.layer_row = cost.layer_row_s * tokens_a_second
+        """Of a layer that a model drafts for a further sequence,"""
+        self.layer = max(0.0, cost.layer_s - cost.layer_row_s) * tokens_a_second
+        """and what it costs for however many besides."""
 
     def gain(self, chances: Sequence[float]) -> float:
-        """Tokens that a chain of such chances gains, of its best length."""
+        """Tokens that a draft of such chances gains, of its best part."""
         return sum(chance - self.row for chance in chances if chance > self.row)
 
 

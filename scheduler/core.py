@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from itertools import accumulate, groupby
 
 from kvpool import Candidate, Victim, blocks_for
-from scheduler.adaptive import Acceptance, DraftTime, PassCost, Prices, Yield, share_rows
+from scheduler.adaptive import Acceptance, Lead, PassCost, Prices, share_rows
 from scheduler.config import EngineConfig
 from scheduler.plan import Entry, Plan, Planned, Settled
 from scheduler.proposal import NO_PROPOSAL, Proposal
@@ -20,6 +20,9 @@ from spec import Draft, FinishedRequests
 NUM_CAUGHT_UP = 1024
 """Tokens found cached that drafters take in before a pass, beside those that it feeds: a few milliseconds' work."""
 
+_DRAFTED_AHEAD_EVERY = 32  # steps, at least
+_LEAST_LEAD = 0.05  # tokens that drafts ahead must gain: the estimates are rough
+
 
 class Scheduler:
     """Every live sequence, and the policy. `available` is always the blocks that the pool could hand out now."""
@@ -28,14 +31,19 @@ class Scheduler:
         self.config = config
         self._pass_cost = pass_cost if config.adaptive else None
         self._acceptance = Acceptance()  # of all sequences
-        self._yield = Yield(config.speculative.model_shape.max_depth)
-        self.draft_time = DraftTime(self._pass_cost)
+        self._lead = Lead(config.speculative.model_shape.max_depth)
+        self._num_steps_unasked = 0  # since a model last drafted ahead
         self.finished = FinishedRequests()
         self._are_rounds_due = False  # the last pass had room for none beside what prefill is owed
         self.waiting = WaitingQueue()
         self.running: dict[int, Sequence] = {}
         self.parked: dict[int, Sequence] = {}  # preempted while their clients do not read
         self._num_served = 0
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether drafts are held against what they cost."""
+        return self._pass_cost is not None
 
     def submit(self, sequence: Sequence) -> None:
         """Queue a new sequence."""
@@ -124,6 +132,8 @@ class Scheduler:
         self._catch_up(behind)
         in_prefill.sort(key=_rank)
         prefills = [s for s in in_prefill if not s.waits_for_draft]
+        if self._pass_cost is not None:
+            self._choose(self._pass_cost, decodes, prefills)
         num_owed = 0 if self._are_rounds_due or not prefills else self._num_owed(decodes, prefills)
         plan = self._plan(decodes, prefills, num_owed, available)
         if num_owed and not plan.victims and not any(p.sequence.state is State.PREFILL for p in plan.feeds):
@@ -134,6 +144,27 @@ class Scheduler:
             planned.sequence.last_served = num_served
         self._num_served += len(plan.feeds)
         return plan._replace(is_catching_up=len(prefills) < len(in_prefill))
+
+    def _choose(self, cost: PassCost, decodes: list[Sequence], prefills: list[Sequence]) -> None:
+        """Choose the drafts of rounds, and for whom a model drafts ahead: where it gains more than it costs them all.
+
+        Every so often it drafts for all the same, for what it brings may change.
+        """
+        ahead = [sequence for sequence in (*decodes, *prefills) if sequence.drafts_ahead]
+        if not ahead:
+            return
+        prices = Prices(cost, max(1, len(decodes)))
+        for sequence in ahead:
+            if sequence.num_pending == 1:
+                sequence.choose(prices, self._acceptance, self._lead)
+        promises = [sequence.promise(prices, self._lead) for sequence in ahead]
+        num_layers = max(sequence.num_layers_ahead for sequence in ahead)
+        is_worthwhile = sum(promise for promise in promises if promise > 0) > prices.layer * num_layers + _LEAST_LEAD
+        is_long_ago = self._num_steps_unasked >= _DRAFTED_AHEAD_EVERY
+        self._num_steps_unasked = 0 if is_worthwhile or is_long_ago else self._num_steps_unasked + 1
+        for sequence, promise in zip(ahead, promises, strict=True):
+            is_due = promise > 0 or sequence.num_unasked >= _DRAFTED_AHEAD_EVERY
+            sequence.wants_ahead = is_long_ago or (is_worthwhile and is_due)
 
     def _catch_up(self, behind: list[Sequence]) -> None:
         """Let drafters take in what the prefix cache had of their contexts, and what finished requests said.
@@ -174,10 +205,6 @@ class Scheduler:
 
     def _rounds(self, decodes: list[Sequence], budget: int) -> list[Planned]:
         """Give every sequence its round: drafts that may be cut give way first, then those served last wait."""
-        if self._pass_cost is not None and any(s.has_proposer for s in decodes):
-            prices = Prices(self._pass_cost, len(decodes), self.draft_time)
-            for sequence in decodes:
-                sequence.choose(prices, self._acceptance, self._yield)
         feeds = [Planned(s, 1, s.proposal or s.propose(), True) for s in decodes]
         total = len(feeds) + sum([planned.draft.num_nodes for planned in feeds])
         if total <= budget and self._pass_cost is None:
@@ -223,7 +250,7 @@ class Scheduler:
         `num_rows` are fed whatever becomes of these.
         """
         open_ = [i for i, p in enumerate(feeds) if p.draft.tokens and p.sequence.may_drop_draft]
-        chances = [feeds[i].sequence.chances(self._acceptance) for i in open_]
+        chances = [feeds[i].sequence.chances(feeds[i].sequence.propose(), self._acceptance) for i in open_]
         num_rounds = sum(planned.is_round for planned in feeds)
         shares = share_rows(self._pass_cost, num_rows, num_rounds, chances, most)
         for i, nodes in zip(open_, shares, strict=True):
@@ -241,7 +268,6 @@ class Scheduler:
         for i in made:
             sequence = feeds[i].sequence
             sequence.proposal = proposals.get(sequence.seq, NO_PROPOSAL)
-            sequence.is_asked = True
             feeds[i] = feeds[i].with_draft(sequence.proposal)
             if sequence.seq in proposals:
                 sequence.covered = len(sequence.context)
@@ -315,22 +341,24 @@ class Scheduler:
         if self.parked.pop(sequence.seq, None) is not None:
             self.waiting.push(sequence)
 
-    def settle(self, planned: Planned, tokens: list[int], *, has_fed_proposer: bool = True) -> Settled:
-        """Take in what a pass gave: `tokens` as verified, none where it was not a round."""
+    def settle(
+        self, planned: Planned, tokens: list[int], ahead: Proposal | None = None, *, has_fed_proposer: bool = True
+    ) -> Settled:
+        """Take in what a pass gave: `tokens` as verified, none where it was not a round, and what was drafted ahead."""
         sequence = planned.sequence
         start = sequence.cached
         if not planned.is_round:
             if sequence.covered == start and has_fed_proposer:
                 sequence.covered = start + planned.num_pending
-            return Settled(sequence.settle_chunk(planned.num_pending), [], 0, None)
+            chunk = sequence.settle_chunk(planned.num_pending)
+            sequence.take_ahead(ahead)
+            return Settled(chunk, [], 0, None)
         draft = planned.draft
         if draft.rng_state is not None:
             sequence.draft_rng.state = draft.rng_state
         emitted, reason = sequence.take(tokens)
+        sequence.take_ahead(ahead)
         num_accepted = min(len(tokens) - 1, len(emitted))
-        if sequence.is_asked and sequence.asking is not None:
-            sequence.asking.learn(draft.num_nodes, num_accepted)
-        sequence.is_asked = False
         sequence.num_rounds += 1
         sequence.num_drafted += draft.num_nodes
         sequence.num_accepted += num_accepted

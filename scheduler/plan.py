@@ -29,6 +29,11 @@ class Planned(msgspec.Struct, frozen=True, gc=False):
         """Tokens fed: what counts against the budget."""
         return self.num_pending + self.draft.num_nodes
 
+    @property
+    def ends_context(self) -> bool:
+        """Nothing, or a last token alone, is left to feed after it."""
+        return self.num_pending >= self.sequence.num_pending - 1
+
     def with_draft(self, draft: Proposal) -> "Planned":
         """Give the same with another draft."""
         return Planned(self.sequence, self.num_pending, draft, self.is_round)

@@ -6,14 +6,11 @@ from typing import Literal
 import msgspec
 
 from kvpool import Salt
-from scheduler.adaptive import Acceptance, Prices, Yield
+from scheduler.adaptive import Acceptance, Lead, Prices
 from scheduler.proposal import NO_PROPOSAL, Proposal
 from scheduler.request import Request, most_slots, num_new_tokens
 from scheduler.states import MOVES, State
 from spec import Draft, Drafter, FinishedRequests, Pcg32, SpecConfig, draft_stream, max_nodes, stream
-
-_ASKED_AT_LEAST_EVERY = 32  # rounds
-_LEAST_GAIN = 0.05  # tokens that a model must promise over text, or over none: the estimates are rough
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 
@@ -32,20 +29,21 @@ class Sequence:
 
     __slots__ = (
         "acceptance",
-        "asking",
+        "ahead",
         "cached",
         "context",
         "covered",
         "draft_params",
         "draft_rng",
         "drafter",
+        "drafts_ahead",
+        "had_text",
         "has_draft_state",
         "has_proposer",
-        "is_asked",
-        "is_asking",
         "is_behind",
         "is_paused",
         "last_served",
+        "lead",
         "looks_back",
         "may_drop_draft",
         "most_drafted",
@@ -54,6 +52,7 @@ class Sequence:
         "num_preemptions",
         "num_rounds",
         "num_slots",
+        "num_unasked",
         "params",
         "prompt_len",
         "proposal",
@@ -65,6 +64,7 @@ class Sequence:
         "speculative",
         "state",
         "stops",
+        "wants_ahead",
     )
 
     def __init__(
@@ -76,6 +76,7 @@ class Sequence:
         finished: FinishedRequests | None = None,
         *,
         keeps_draft_state: bool = True,
+        is_adaptive: bool = False,
     ) -> None:
         self.seq = seq
         self.request = request
@@ -102,16 +103,19 @@ class Sequence:
         self.has_proposer = speculative.draft.needs_proposer  # a model drafts for it
         self.has_draft_state = self.has_proposer and keeps_draft_state  # and keeps state beside the KV
         self.covered = 0
+        self.drafts_ahead = self.has_proposer and self.may_drop_draft and is_adaptive  # with a pass, for the next
+        self.wants_ahead = self.drafts_ahead  # with this pass
+        self.ahead: Proposal | None = None  # what was drafted with the last
+        self.lead: Lead | None = None
+        self.had_text = False  # text had a draft in the last round
+        self.num_unasked = 0  # rounds since a model last drafted
         #   a text that depends on drafts may not depend on what others have said
         others = finished if self.may_drop_draft else None
         is_text = speculative.draft.is_text or speculative.draft.looks_up
         self.drafter = Drafter(self.speculative, (), others, request.cache_salt) if is_text else None
         self.proposal: Proposal | None = None
         self.acceptance: Acceptance | None = None
-        self.asking: Yield | None = None
-        self.is_asking = self.has_proposer  # in this round, unless text promises more
-        self.is_asked = False  # the model has drafted for this round
-        self.set_aside: Proposal | None = None  # what text promised less than the model
+        self.set_aside: Proposal | None = None  # the draft that promised less
         self.is_behind = False  # the drafter has yet to take in what was found cached: until then there is no draft
         self.is_paused = False
         self.last_served = -1
@@ -185,48 +189,51 @@ class Sequence:
         return self.proposal
 
     def _propose(self, most_layers: int) -> Proposal:
-        if most_layers <= 0:
-            return NO_PROPOSAL
-        if self.drafter is None:
-            return self._due(most_layers) if self.is_asking else NO_PROPOSAL
-        if self.state is not State.DECODE and len(self.drafter) < len(self.context):
-            self.drafter.append(self.context[len(self.drafter) :])
+        """Draft from text; where there is none, leave room for the draft of a model that has not drafted ahead."""
+        text = NO_PROPOSAL if self.drafter is None else self._propose_text(self.drafter, most_layers)
+        return text if text.tokens or not self.has_proposer or self.drafts_ahead else self._due(most_layers)
+
+    def _propose_text(self, drafter: Drafter, most_layers: int) -> Proposal:
+        if self.state is not State.DECODE and len(drafter) < len(self.context):
+            drafter.append(self.context[len(drafter) :])
         if self.speculative.draft is not Draft.SUFFIX:
-            chain = Proposal.chain(self.drafter.propose(min(self.speculative.k, most_layers)))
-            return self._due(most_layers) if self.is_asking and not chain.tokens else chain
-        drafted = self.drafter.draft(self.speculative.k, most_layers)
+            return Proposal.chain(drafter.propose(min(self.speculative.k, most_layers)))
+        drafted = drafter.draft(self.speculative.k, most_layers)
         return Proposal.tree(drafted.tree, drafted.values)
 
-    def choose(self, prices: Prices, of_all: Acceptance, of_all_asking: Yield) -> None:
-        """Choose between what text promises, what asking the model does, and no draft at all.
+    def choose(self, prices: Prices, of_all: Acceptance, lead_of_all: Lead) -> None:
+        """Choose between what text promises and what a model has drafted ahead; nothing more is asked for."""
+        if self.proposal is not None or self.is_behind:
+            return
+        if self.lead is None:
+            self.lead = Lead(self.speculative.model_shape.max_depth, lead_of_all)
+        text, ahead = self.propose(), self.ahead
+        had_text, self.had_text = self.had_text, bool(text.tokens)
+        self.num_unasked += 1
+        if ahead is not None:
+            self.num_unasked = 0
+            lead = prices.gain(self.chances(ahead, of_all)) - prices.gain(self.chances(text, of_all))
+            self.lead.learn(had_text, max(0.0, lead))
+            self.proposal, self.set_aside = (ahead, text) if lead > 0 else (text, ahead)
 
-        Every so often the model is asked all the same, for what it brings may change.
-        """
-        if self.proposal is not None or self.is_behind or not (self.has_proposer and self.may_drop_draft):
-            return
-        if self.asking is None:
-            self.asking = Yield(self.speculative.model_shape.max_depth, of_all_asking)
-        self.is_asking = False
-        text = self.propose()
-        num_layers = min(self.speculative.model_shape.max_depth, self.most_layers)
-        if num_layers <= 0:
-            return
-        gain = self.asking.gain(prices.row, prices.draft(num_layers))
-        self.asking.num_unasked += 1
-        of_text = prices.gain(self.chances(of_all)) if text.tokens else 0.0
-        is_long_ago = of_text <= 0 and self.asking.num_unasked >= _ASKED_AT_LEAST_EVERY
-        self.is_asking = gain > of_text + _LEAST_GAIN or is_long_ago
-        if self.is_asking:
-            self.set_aside, self.proposal = text, self._due(self.most_layers)
+    def promise(self, prices: Prices, lead_of_all: Lead) -> float:
+        """Tokens that it promises to have a model draft ahead for it too, where it drafts for others."""
+        lead = lead_of_all if self.lead is None else self.lead
+        return lead.value(self.had_text) - prices.layer_row * self.num_layers_ahead
+
+    @property
+    def num_layers_ahead(self) -> int:
+        """Layers that a draft has which is made with this pass."""
+        return max(0, min(self.speculative.model_shape.max_depth, self.most_layers - 1))
 
     def _due(self, most_layers: int) -> Proposal:
         return Proposal.due(max_nodes(self.speculative.model_shape, most_layers))
 
-    def chances(self, of_all: Acceptance) -> list[float]:
-        """Estimate, for each node of the proposed draft, the chance that this round emits it."""
+    def chances(self, draft: Proposal, of_all: Acceptance) -> list[float]:
+        """Estimate, for each node of a draft of this round, the chance that the round emits it."""
         if self.acceptance is None:
             self.acceptance = Acceptance(of_all)
-        return self.acceptance.chances(self.propose(), self._strength)
+        return self.acceptance.chances(draft, self._strength)
 
     @property
     def _strength(self) -> int:
@@ -240,8 +247,7 @@ class Sequence:
     def give_up_cache(self) -> None:
         """Forget what was cached and planned; the tokens, the drafter and the generator stay."""
         self.cached = 0
-        self.proposal = self.set_aside = None
-        self.is_asking, self.is_asked = self.has_proposer, False
+        self.proposal = self.set_aside = self.ahead = None
 
     def admit(self, cached: int) -> None:
         """Start, or start over, with so many positions found cached."""
@@ -257,6 +263,13 @@ class Sequence:
         if self.drafter is not None and len(self.drafter) == start:
             self.drafter.append(chunk)
         return chunk
+
+    def take_ahead(self, ahead: Proposal | None) -> None:
+        """Keep what a model has drafted, for which it was fed all that is cached."""
+        if ahead is not None:
+            self.ahead = ahead
+            if self.has_draft_state:
+                self.covered = self.cached
 
     @property
     def words(self) -> list[int]:
@@ -282,5 +295,5 @@ class Sequence:
             self.drafter.append(kept)
         self.context += kept
         self.cached = len(self.context) - 1
-        self.proposal = self.set_aside = None
+        self.proposal = self.set_aside = self.ahead = None
         return kept, reason

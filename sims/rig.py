@@ -104,5 +104,5 @@ class _Passes:
             self.errors.append(f"a pass failed: {type(error).__name__}: {error}")
             raise
         cost = self._config.cost
-        await asyncio.sleep(cost.draft_seconds(num_layers) if num_layers else cost.seconds(num_tokens))
+        await asyncio.sleep((cost.seconds(num_tokens) if num_tokens else 0.0) + cost.draft_seconds(num_layers))
         return result

@@ -45,7 +45,8 @@ class Timeline:
         |propose|------------- extend -------------|verify|rollback|
         Step handed over                           StepDone handed back
 
-    What a model drafts has times of its own, from Propose to Proposed, before the round, whether or not all is fed.
+    What a model drafts has times of its own, from Propose to Proposed, before the round, whether or not all is fed; but
+    what it drafts ahead is part of the pass before, and is marked at its end.
     An arrow (a flow) leads from the engine's pass to the first work on a sequence after each admission.
     """
 
@@ -93,10 +94,13 @@ class Timeline:
                 self._proposals = self._asked_us, now_us, message
             case Step():
                 self._step, self._step_us = message, now_us
-            case StepDone(_, outcomes):
+            case StepDone(_, outcomes, _, trees):
                 self._outcomes, self._done_us = outcomes, now_us
+                for tree in trees:
+                    told = {"draft": tree.tokens, "parents": tree.parents}
+                    self._mark(tree.seq, "drafted ahead", now_us, args=told)
             case Cancel(seq):
-                self._put(ph="i", name="client left", pid=_group_of(seq), tid=seq, ts=now_us, s="t")
+                self._mark(seq, "client left", now_us)
             case Settle(_, releases):
                 #   one that is admitted again was preempted; of the others nothing more is heard
                 self._queued_us.update((seq, (now_us, "preempted")) for seq in releases)
@@ -111,7 +115,7 @@ class Timeline:
         name = f"{request.id}, prompt {len(request.prompt)}"
         self._put(ph="M", name="thread_name", pid=pid, tid=seq, args={"name": name})
         self._put(ph="M", name="thread_sort_index", pid=pid, tid=seq, args={"sort_index": seq})
-        self._put(ph="i", name="submitted", pid=pid, tid=seq, ts=now_us, s="t", args=told)
+        self._mark(seq, "submitted", now_us, args=told)
 
     def _name_group(self, pid: int, name: str) -> None:
         self._put(ph="M", name="process_name", pid=pid, args={"name": name})
@@ -185,6 +189,9 @@ class Timeline:
 
     def _span(self, seq: int, name: str, start_us: float, end_us: float, **args: Any) -> None:
         self._put(ph="X", name=name, pid=_group_of(seq), tid=seq, ts=start_us, dur=end_us - start_us, args=args)
+
+    def _mark(self, seq: int, name: str, at_us: float, **args: Any) -> None:
+        self._put(ph="i", name=name, pid=_group_of(seq), tid=seq, ts=at_us, s="t", **args)
 
     def _arrow(self, seq: int, at_us: float) -> None:
         self._num_flows += 1

@@ -76,10 +76,12 @@ def describe(message: Message) -> str:
             return f"Propose {number}: " + ", ".join(f"{len(ask.ids)} tokens of {ask.seq}" for ask in asks)
         case Proposed(number, trees):
             return f"Proposed {number}: " + ", ".join(f"{tree.seq} {tree.tokens}" for tree in trees)
-        case Step(number, feeds):
-            return f"Step {number}: " + ", ".join(map(_fed, feeds))
-        case StepDone(number, outcomes):
-            return f"StepDone {number}: " + ", ".join(map(_given, outcomes))
+        case Step(number, feeds, ahead):
+            drafts = f"; draft ahead for {', '.join(str(ask.seq) for ask in ahead)}" if ahead else ""
+            return f"Step {number}: " + ", ".join(map(_fed, feeds)) + drafts
+        case StepDone(number, outcomes, _, trees):
+            drafts = "".join(f"; for {tree.seq} {tree.tokens} ahead" for tree in trees)
+            return f"StepDone {number}: " + ", ".join(map(_given, outcomes)) + drafts
         case Settle(commits, releases):
             kept = [f"keep {len(tokens)} of {seq}" for seq, tokens, _ in commits]
             return "Settle: " + ", ".join(kept + [f"release {seq}" for seq in releases])

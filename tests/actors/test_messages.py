@@ -38,6 +38,7 @@ from tests.actors.harness import config, engine, fake, inline, lookup, read, req
 LARGEST = 2**64 - 1
 PARAMS = SamplingParams(temperature=0.5, logit_bias={3: -1.5}, stop_token_ids=(1, 2), min_tokens=2)
 ROUND = RoundSpec([4, 5], [-1, -1], "top", PARAMS, [1, 2], [3], LARGEST, LARGEST, "match", True)
+ASK = DraftAsk(1, [3], 2, [0, 1], Expansion((2, 1)), "iid", 4, PARAMS, [1, 2], [3], True, LARGEST, LARGEST)
 EVERY_KIND = [
     Submit(3, request(params=PARAMS, seed=LARGEST, eos=(2,), id="a", cache_salt="s", speculative=lookup(3))),
     Cancel(1),
@@ -50,11 +51,12 @@ EVERY_KIND = [
     Settle([(1, [5, 6], None), (2, [], 4)], [2]),
     Settled(1, 2, 3),
     ForgetAll(),
-    Propose(9, [DraftAsk(1, [3], 2, [0, 1], Expansion((2, 1)), "iid", 4, PARAMS, [1, 2], [3], True, LARGEST, LARGEST)]),
+    Propose(9, [ASK]),
     Proposed(9, [ProposedTree(1, [4, 5], [-1, -1], [0.5, 0.25], LARGEST)]),
     Proposed(9, [], "it failed"),
-    Step(9, [Feed(1, [3, 4, 5], 2, [0, 1], ROUND), Feed(2, [1], 0, [4], None)]),
+    Step(9, [Feed(1, [3, 4, 5], 2, [0, 1], ROUND), Feed(2, [1], 0, [4], None)], [ASK]),
     StepDone(9, [Outcome(1, [4, 6], [-0.5, -1.25], LARGEST), Outcome(2, [], None, 0, "row 0")], "it failed"),
+    StepDone(9, [Outcome(1, [4, 6], None, LARGEST)], None, [ProposedTree(1, [4, 5], [-1, 0], None, LARGEST)]),
 ]
 
 

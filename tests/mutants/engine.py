@@ -23,8 +23,8 @@ MUTANTS = [
     mutant(
         "give a cancelled sequence's blocks back while its pass runs",
         SCHEDULING,
-        "            done = await self.ask(self._runner, Step(self.counters.num_steps, feeds), StepDone)\n",
-        "            step = self.ask(self._runner, Step(self.counters.num_steps, feeds), StepDone)\n"
+        "            done = await self.ask(self._runner, Step(self.counters.num_steps, feeds, ahead), StepDone)\n",
+        "            step = self.ask(self._runner, Step(self.counters.num_steps, feeds, ahead), StepDone)\n"
         "            asyncio = __import__('asyncio')\n"
         "            asking = asyncio.ensure_future(step)\n"
         "            while not asking.done():\n"

@@ -23,7 +23,7 @@ MUTANTS = [
     mutant(
         "leave the last round's draft in place",
         SEQUENCE,
-        "        self.cached = len(self.context) - 1\n        self.proposal = self.set_aside = None\n",
+        "        self.cached = len(self.context) - 1\n        self.proposal = self.set_aside = self.ahead = None\n",
         "        self.cached = len(self.context) - 1\n",
         "scheduler/plan::a_draft_stays_the_same_until_its_round_is_settled",
         "known_failures/texts::each_row_of_a_mixed_batch_gets_its_own_draft",
@@ -31,8 +31,8 @@ MUTANTS = [
     mutant(
         "start the generator over when a sequence is computed again",
         SEQUENCE,
-        "        self.cached = 0\n        self.proposal = self.set_aside = None\n",
-        "        self.cached = 0\n        self.proposal = self.set_aside = None\n"
+        "        self.cached = 0\n        self.proposal = self.set_aside = self.ahead = None\n",
+        "        self.cached = 0\n        self.proposal = self.set_aside = self.ahead = None\n"
         "        self.rng = stream(self.request.seed)\n",
         "actors/faults::a_pass_that_raises_is_computed_again_and_no_client_sees_it",
         "scheduler/admission::a_victim_keeps_its_tokens_its_generator_and_its_drafter_and_nothing_else",
@@ -89,8 +89,8 @@ MUTANTS = [
     mutant(
         "draft past the end of the request",
         SEQUENCE,
-        "self.drafter.propose(min(self.speculative.k, most_layers))",
-        "self.drafter.propose(self.speculative.k)",
+        "drafter.propose(min(self.speculative.k, most_layers))",
+        "drafter.propose(self.speculative.k)",
         "scheduler/plan::drafts_never_run_past_the_end",
         "known_failures/texts::drafts_do_not_run_past_the_length_limit",
     ),
@@ -109,8 +109,8 @@ MUTANTS = [
     mutant(
         "let a victim keep its length",
         SEQUENCE,
-        "        self.cached = 0\n        self.proposal = self.set_aside = None\n",
-        "        self.proposal = self.set_aside = None\n",
+        "        self.cached = 0\n        self.proposal = self.set_aside = self.ahead = None\n",
+        "        self.proposal = self.set_aside = self.ahead = None\n",
         "scheduler/admission::a_victim_keeps_its_tokens_its_generator_and_its_drafter_and_nothing_else",
         "known_failures/blocks::nothing_of_a_preempted_round_is_applied_later",
     ),

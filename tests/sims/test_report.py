@@ -169,15 +169,30 @@ def test_the_timeline_has_a_row_for_each_sequence_and_every_stage(report, timeli
     assert counters[-1]["args"]["held"] == 0
 
 
-def test_what_a_model_drafts_is_drawn_where_it_takes_its_time():
+def drafted_by_a_model(**changes):
     file = io.BytesIO()
     timeline = Timeline(file)
     tree = SpecConfig("fake", shape=Dynamic(6, 2, 3), rule="match")
     config = small(requests=12, compare=0, verify="match")
-    config = msgspec.structs.replace(config, engine=msgspec.structs.replace(config.engine, speculative=tree))
+    engine = msgspec.structs.replace(config.engine, speculative=tree, **changes)
+    config = msgspec.structs.replace(config, engine=engine)
     report = simulate(config, timeline=timeline)
     timeline.close()
-    events = [e for e in events_of(file) if e["ph"] == "X"]
+    return config, report, events_of(file)
+
+
+def test_what_a_model_drafts_ahead_is_marked_where_the_pass_ends_that_it_is_made_with():
+    _, report, events = drafted_by_a_model()
+    ahead = [e for e in events if e["name"] == "drafted ahead"]
+    ends = {round(e["ts"] + e["dur"], 3) for e in events if e["name"] == "pass"}
+    assert {round(e["ts"], 3) for e in ahead} <= ends
+    assert sum(len(e["args"]["draft"]) for e in ahead) >= report.spec.drafted > 0
+    assert not any(e["name"] == "propose" and e["pid"] == 1 for e in events), "nobody waits for it"
+
+
+def test_what_a_model_drafts_is_drawn_where_it_takes_its_time():
+    config, report, events = drafted_by_a_model(adaptive=False)
+    events = [e for e in events if e["ph"] == "X"]
     of_engine = [e for e in events if e["name"] == "propose" and e["pid"] == 1]
     of_sequences = [e for e in events if e["name"] == "propose" and e["pid"] > 1]
     assert of_engine
