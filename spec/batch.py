@@ -7,12 +7,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from spec.choices import Children, Rule
-from spec.distribution import Generator, Row, check_row, exponentials, sample_each
+from spec.distribution import Row, check_row, exponentials, sample_each
 from spec.errors import SpecError
 from spec.params import SamplingParams
+from spec.rng import Pcg32, draws_ahead
 from spec.tree import DraftTree
 from spec.tree_batch import follow_best
-from spec.verify import Scores, Verified, as_rows, check_round, drop_each, resampled_with, verify_draft
+from spec.verify import Scores, Verified, as_rows, check_round, drop_each, verify_draft
 from spec.verify_tree import check_tree, verify_tree
 
 
@@ -27,7 +28,7 @@ class Round(msgspec.Struct, frozen=True, gc=False):
     params: SamplingParams
     prompt: Sequence[int]
     output: Sequence[int]
-    rng: Generator
+    rng: Pcg32
     verify: Rule = "resample"
     draft_probs: ArrayLike | None = None
     parents: Sequence[int] | None = None
@@ -176,15 +177,26 @@ def _draw(
     sampled: list[int],
     tokens: list[list[int]],
 ) -> None:
-    """Take position after position, at each all the rounds that have come so far."""
+    """Take position after position, at each all the rounds that have come so far.
+
+    A position takes two draws of a round's generator, whatever comes of them (`verify.resampled_with`), or one where
+    the token is to be matched, and the last one takes one: from the position it is known which draws to look at.
+    """
     drafts = [rounds[i].draft for i in sampled]
     rngs = [rounds[i].rng for i in sampled]
+    emitted = [tokens[i] for i in sampled]
     is_match = [rounds[i].verify == "match" for i in sampled]
+    temperatures = np.array([rounds[i].params.temperature for i in sampled])
+    are_alike = bool((temperatures == temperatures[0]).all())
+    first = np.array([firsts[i] for i in sampled])
+    ahead, states = draws_ahead(rngs, 2 * max(map(len, drafts)) + 1)
+    draws: list[list[float]] = ahead.tolist()
+    num_drawn = [0] * len(sampled)
     live = list(range(len(sampled)))
     position = 0
     while live:
-        at = [firsts[sampled[j]] + position for j in live]
-        x = _exponentials(rows[at], [rounds[sampled[j]].params.temperature for j in live])
+        #   by a scalar it goes faster
+        x = _exponentials(rows[first[live] + position], temperatures[0] if are_alike else temperatures[live][:, None])
         mass = x.sum(axis=1)
         drafted = [drafts[j][position] if position < len(drafts[j]) else -1 for j in live]
         p_drafted: list[float] = (x[np.arange(len(live)), drafted] / mass).tolist()
@@ -192,42 +204,47 @@ def _draw(
         uniforms: list[float] = []  # with what,
         rejected: list[int] = []  # and which of the picks must not be the drafted token
         accepted: list[int] = []
-        for row, j in enumerate(live):
-            if drafted[row] < 0 or is_match[j]:
-                uniform = rngs[j].next_f64()
+        for row, (j, token) in enumerate(zip(live, drafted, strict=True)):
+            if is_match[j]:
+                uniforms.append(draws[j][position])
+                num_drawn[j] = position + 1
+            elif token < 0:
+                uniforms.append(draws[j][2 * position])
+                num_drawn[j] = 2 * position + 1
+            elif draws[j][2 * position] < p_drafted[row]:
+                emitted[j].append(token)
+                accepted.append(j)
+                continue
             else:
-                u_resample = resampled_with(p_drafted[row], rngs[j])
-                if u_resample is None:
-                    tokens[sampled[j]].append(drafted[row])
-                    accepted.append(j)
-                    continue
+                uniforms.append(draws[j][2 * position + 1])
+                num_drawn[j] = 2 * position + 2
                 rejected.append(len(picks))
-                uniform = u_resample
             picks.append(row)
-            uniforms.append(uniform)
         if picks:
-            laws = x[picks] / mass[picks, None]
+            laws = x[picks]
+            laws /= mass[picks, None]
             if rejected:
                 residuals = laws[rejected]
                 drop_each(residuals, [drafted[picks[i]] for i in rejected])
                 laws[rejected] = residuals
             for row, token in zip(picks, sample_each(laws, uniforms), strict=True):
                 j = live[row]
-                tokens[sampled[j]].append(token)
+                emitted[j].append(token)
                 if is_match[j] and token == drafted[row]:
                     accepted.append(j)
         live = accepted
         position += 1
+    for rng, state in zip(rngs, states[np.arange(len(rngs)), num_drawn].tolist(), strict=True):
+        rng.state = state
 
 
-def _exponentials(rows: NDArray[np.floating], temperatures: list[float]) -> Row:
+def _exponentials(rows: NDArray[np.floating], temperatures: Row | float) -> Row:
     """Give the laws of raw rows before they are normalised."""
     best = rows.max(axis=1, keepdims=True).astype(np.float64)
     if not np.isfinite(best).all():
         for row in rows:
             check_row(row, int(row.argmax()))
-    is_plain = all(temperature == 1 for temperature in temperatures)
-    return exponentials(rows.astype(np.float64), best, 1.0 if is_plain else np.array(temperatures)[:, None])
+    return exponentials(rows.astype(np.float64), best, temperatures)
 
 
 def _with_scores(

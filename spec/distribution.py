@@ -258,11 +258,23 @@ def sample(row: ArrayLike, params: SamplingParams, prompt: Sequence[int], output
     return sample_dense(law(x, params, best_id(x)), rng.next_f64())
 
 
-def log_softmax_at(rows: NDArray[np.floating], tokens: Sequence[int]) -> NDArray[np.float64]:
-    """Give log-softmax of raw rows `[n, V]` in float64, each at its token: `[n]`."""
-    x = rows.astype(np.float64)
-    x -= x.max(axis=1, keepdims=True)
-    at = x[np.arange(len(tokens)), tokens]
-    np.exp(x, out=x)
-    at -= np.log(x.sum(axis=1))
+def log_softmax_at(
+    rows: NDArray[np.floating], tokens: Sequence[int], of_rows: Sequence[int] | None
+) -> NDArray[np.float64]:
+    """Give log-softmax of raw rows `[n, V]` in float64, each at its token: `[n]`.
+
+    With `of_rows`, of the row of that number for each token. So many rows at a time as a cache holds.
+    """
+    at = np.empty(len(tokens))
+    num_rows = max(1, _CACHED // rows.shape[1])
+    for first in range(0, len(tokens), num_rows):
+        part = slice(first, first + num_rows)
+        x = rows[part if of_rows is None else of_rows[part]].astype(np.float64)
+        x -= x.max(axis=1, keepdims=True)
+        chosen = x[np.arange(len(x)), tokens[part]]
+        np.exp(x, out=x)
+        np.subtract(chosen, np.log(x.sum(axis=1)), out=at[part])
     return at
+
+
+_CACHED = 1 << 15

@@ -1,5 +1,10 @@
 """The generator every draw comes from: PCG-XSH-RR 64/32 (O'Neill 2014, section 6.3)."""
 
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
 from spec.errors import refuse
 
 _MULTIPLIER = 6364136223846793005
@@ -35,9 +40,25 @@ class Pcg32:
         """Draw a uniform in `[0, 1)`: one 32-bit draw over 2**32, exactly."""
         old = self.state
         self.state = (old * _MULTIPLIER + self.inc) & _MASK64
-        shifted = ((old >> 18 ^ old) >> 27) & _MASK32
-        turn = old >> 59
-        return ((shifted >> turn | shifted << (32 - turn)) & _MASK32) / 4294967296.0
+        twice = (((old >> 18 ^ old) >> 27) & _MASK32) * 4294967297  # the 32 bits, and again above themselves
+        return (twice >> (old >> 59) & _MASK32) / 4294967296.0
+
+
+def draws_ahead(rngs: Sequence[Pcg32], num_draws: int) -> tuple[NDArray[np.float64], NDArray[np.uint64]]:
+    """Give the next draws of each stream, float `[n, num_draws]`, and where it stands after none, one, ... of them.
+
+    The streams stay where they are; the states are `[n, num_draws + 1]`. After `i` draws a stream that stood at `s`
+    stands at `a_i s + c_i inc`, modulo 2**64 (Brown 1994), so all are found at once.
+    """
+    factors, offsets = [1], [0]
+    for _ in range(num_draws):
+        factors.append(factors[-1] * _MULTIPLIER & _MASK64)
+        offsets.append((offsets[-1] * _MULTIPLIER + 1) & _MASK64)
+    here = np.array([(rng.state, rng.inc) for rng in rngs], np.uint64).reshape(-1, 2)
+    states = here[:, :1] * np.array(factors, np.uint64) + here[:, 1:] * np.array(offsets, np.uint64)
+    old = states[:, :-1]
+    twice = (((old >> 18) ^ old) >> 27 & _MASK32) * 4294967297
+    return (twice >> (old >> 59) & _MASK32) / 4294967296.0, states
 
 
 def mix64(x: int) -> int:

@@ -40,8 +40,7 @@ class Scores:
 
     def __getitem__(self, span: slice) -> list[float]:
         if self._values is None:
-            rows = self._rows if self._of_rows is None else self._rows[self._of_rows]
-            self._values = log_softmax_at(rows, self._tokens).tolist()
+            self._values = log_softmax_at(self._rows, self._tokens, self._of_rows).tolist()
         return self._values[span]
 
 

@@ -265,6 +265,25 @@ MUTANTS = [
                 "[drafted[i] for i in rejected]",
             ),
             "move generators in a batch that fails": ("            round_.rng.state = state\n", "            pass\n"),
+            "leave a batch's generators where they would be had the last drafted tokens been rejected": (
+                "num_drawn[j] = 2 * position + 1",
+                "num_drawn[j] = 2 * position + 2",
+            ),
+            "resample in a batch with the draw that rejected": (
+                "uniforms.append(draws[j][2 * position + 1])",
+                "uniforms.append(draws[j][2 * position])",
+            ),
+            "take the first temperature of a batch for all": (
+                "temperatures[0] if are_alike else",
+                "temperatures[0] if True else",
+            ),
+        },
+    ),
+    *mistakes(
+        "distribution.py",
+        ("batch",),
+        {
+            "score the first tokens of a large batch only": ("tokens[part]]", "tokens[:len(x)]]"),
         },
     ),
     *mistakes(
@@ -335,6 +354,10 @@ MUTANTS = [
         "rng.py",
         ("lanes",),
         {
+            "foresee another stream's draws": (
+                "offsets.append((offsets[-1] * _MULTIPLIER + 1) & _MASK64)",
+                "offsets.append((offsets[-1] * _MULTIPLIER + 3) & _MASK64)",
+            ),
             "give the draft's stream to a choice": ("lane = 2 * choice + offset", "lane = choice + offset"),
             "tell lanes apart by their increment alone": (
                 "Pcg32(mix64((mix64(seed) + lane) & _MASK64) if lane else seed, lane)",

@@ -4,8 +4,11 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spec import Pcg32, SpecError, draft_stream, stream
+from spec.rng import draws_ahead
 
 NUM_SEEDS = 20_000
 NUM_DRAWS = 6
@@ -28,6 +31,18 @@ def test_what_a_draft_draws_is_numbered_between_the_choices():
 def test_a_lane_that_is_none_is_refused(of, seed, choice):
     with pytest.raises(SpecError):
         of(seed, choice)
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 2**64 - 1)] * 2)), st.integers(0, 30))
+def test_draws_foreseen_are_the_draws_that_come(streams, num_draws):
+    rngs = [Pcg32.at(state, inc | 1) for state, inc in streams]
+    draws, states = draws_ahead(rngs, num_draws)
+    assert [rng.state for rng in rngs] == [state for state, _ in streams], "looking ahead moves nothing"
+    for rng, own_draws, own_states in zip(rngs, draws.tolist(), states.tolist(), strict=True):
+        for draw, state in zip(own_draws, own_states, strict=False):
+            assert rng.state == state
+            assert rng.next_f64() == draw
+        assert rng.state == own_states[-1]
 
 
 def test_lanes_of_one_seed_are_independent():
