@@ -30,6 +30,10 @@ class DraftModel:
         self._num_held: dict[int, int] = {}  # nodes of a place's chain that are in scratch
 
     @property
+    def vocabulary(self) -> None:
+        """Laws are over all of it."""
+
+    @property
     def vocab_size(self) -> int:
         """The target's."""
         return self._model.vocab_size
@@ -88,7 +92,7 @@ class DraftModel:
             self._num_held = {}
             for group, chunks in self._in_groups(feeds):
                 self._feed(group, chunks, rows)
-        return laws_of(rows, asks, self.vocab_size)
+        return laws_of(rows, asks)
 
     def _feed(self, feeds: Sequence["_Branches"], chunks: Sequence[Chunk], rows: NDArray[np.float32]) -> None:
         if feeds:

@@ -35,7 +35,8 @@ def draft(proposer: Proposer, orders: Sequence[DraftOrder], block_tokens: int) -
     lengths = [order.start + len(order.ids) for order in orders]
     tables = [order.table[: -(-n // block_tokens)] for order, n in zip(orders, lengths, strict=True)]
     proposer.feed([Chunk(order.ids, order.start, table, 1) for order, table in zip(orders, tables, strict=True)])
-    growths = [grow(order.shape, order.children, order.max_depth, order.rng) for order in orders]
+    words = proposer.vocabulary
+    growths = [grow(order.shape, order.children, order.max_depth, order.rng, words) for order in orders]
     while True:
         asks = [
             Ask(

@@ -54,6 +54,10 @@ class FakeProposer:
         self._nodes: dict[tuple[int, int], _Node] = {}
 
     @property
+    def vocabulary(self) -> None:
+        """Laws are over all of it."""
+
+    @property
     def vocab_size(self) -> int:
         """The target's."""
         return self._target.vocab_size

@@ -27,11 +27,11 @@ def build_llama(
     if not is_compiled(kernel):
         return Llama(config, weights)
     fast_llama = need("models.fast_llama", "fast")
-    model: Model = fast_llama.FastLlama(config, weights, num_threads, is_int8=_is_int8(kernel))
+    model: Model = fast_llama.FastLlama(config, weights, num_threads, is_int8=is_int8(kernel))
     return model
 
 
-def _is_int8(kernel: Kernel) -> bool:
+def is_int8(kernel: Kernel) -> bool:
     """Tell whether a compiled kernel rounds rows to 8 bits here."""
     if kernel == "numba":
         return False
@@ -49,7 +49,7 @@ def build_linear(matrix: Matrix, kernel: Kernel = "auto") -> Callable[[F32], F32
     if not is_compiled(kernel):
         return RowLinear(matrix.dense())
     packed_linear = need("models.kernels.packed_linear", "fast")
-    product: Callable[[F32], F32] = packed_linear.PackedLinear(matrix, is_int8=_is_int8(kernel))
+    product: Callable[[F32], F32] = packed_linear.PackedLinear(matrix, is_int8=is_int8(kernel))
     return product
 
 

@@ -5,36 +5,31 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from models.protocol import Ask, Ints
-from spec import dense_distribution
+from models.protocol import Ask
+from spec import DraftVocabulary, dense_distribution
 
 F64 = NDArray[np.float64]
 
 
-def laws_of(
-    logits: NDArray[np.float32], asks: Sequence[Ask], vocab_size: int, ids: Ints | None = None
-) -> NDArray[np.float64]:
-    """Give the laws after the nodes asked for, ask after ask, float64 `[nodes, vocab_size]`.
+def laws_of(logits: NDArray[np.float32], asks: Sequence[Ask], vocabulary: DraftVocabulary | None = None) -> F64:
+    """Give the laws after the nodes asked for, ask after ask, float64 as wide as the `logits`, `[nodes, words]`.
 
-    Each is the distribution of its row of logits by the parameters of its ask. `logits` are `[nodes, vocab_size]`, or
-    with `ids` `[nodes, len(ids)]`, of these tokens only: the others have no chance. Raises SpecError for a row of NaN.
+    Each is the distribution of its row of logits by the parameters of its ask. Their words are those of `vocabulary`,
+    or all of the target's. Raises SpecError for a row of NaN.
     """
-    laws = np.zeros((len(logits), vocab_size))
+    laws = np.empty(logits.shape)
     at = 0
     for ask in asks:
-        #   a token that has a bias or a penalty may be one that is not in the draft vocabulary
-        is_narrow = ids is not None and not _looks_at_ids(ask)
+        looks_at_ids = _looks_at_ids(ask)
         for node in ask.frontier:
-            if ids is None or is_narrow:
-                row = logits[at]
-            else:
-                row = np.full(vocab_size, -np.inf, np.float32)
-                row[ids] = logits[at]
-            law = dense_distribution(row, ask.params, ask.prompt, ask.output_at(node) if _looks_at_ids(ask) else ())
-            if is_narrow:
-                laws[at, ids] = law
-            else:
-                laws[at] = law
+            row = logits[at]
+            if vocabulary is None or not looks_at_ids:
+                output = ask.output_at(node) if looks_at_ids else ()
+                laws[at] = dense_distribution(row, ask.params, ask.prompt, output)
+            else:  # a token that has a bias or a penalty is known by its id
+                whole = np.full(vocabulary.vocab_size, -np.inf, np.float32)
+                whole[vocabulary.ids] = row
+                laws[at] = dense_distribution(whole, ask.params, ask.prompt, ask.output_at(node))[vocabulary.ids]
             at += 1
     return laws
 

@@ -41,4 +41,6 @@ class LoneProposer:
 
     def laws(self, tokens: Sequence[int], parents: Sequence[int], frontier: Sequence[int]) -> NDArray[np.float64]:
         """Give the law after each node of the frontier, -1 being the context, float64 `[len(frontier), V]`."""
-        return self._proposer.laws([self._ask._replace(tokens=tokens, parents=parents, frontier=frontier)])
+        laws = self._proposer.laws([self._ask._replace(tokens=tokens, parents=parents, frontier=frontier)])
+        words = self._proposer.vocabulary
+        return laws if words is None else np.array([words.widen(law) for law in laws])

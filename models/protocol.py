@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from spec import Round, SamplingParams, SpecError
+from spec import DraftVocabulary, Round, SamplingParams, SpecError
 
 Ints = NDArray[np.intp]
 
@@ -167,6 +167,10 @@ class Proposer(Protocol):
         """The hidden states of the target that are read, as in `TappedModel`; none where it only looks at tokens."""
 
     @property
+    def vocabulary(self) -> DraftVocabulary | None:
+        """The tokens that laws are over; None is all of the target's."""
+
+    @property
     def keeps_state(self) -> bool:
         """It writes something of its own into the blocks, and is to be fed every token once."""
 
@@ -182,4 +186,7 @@ class Proposer(Protocol):
         """
 
     def laws(self, asks: Sequence[Ask]) -> NDArray[np.float64]:
-        """Give the law of the next token after each node asked for, ask after ask, float64 `[nodes, vocab_size]`."""
+        """Give the law of the next token after each node asked for, ask after ask, float64 `[nodes, words]`.
+
+        A word is a token of `vocabulary`.
+        """

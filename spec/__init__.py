@@ -22,6 +22,7 @@ from spec.target import BoundedTarget, Proposer, Target, TreeTarget
 from spec.tree import MAX_NODES, NO_DRAFT, Compaction, DraftTree, compaction
 from spec.verify import Verified, residual, speculative_step, verify_draft
 from spec.verify_tree import verify_tree
+from spec.vocabulary import DraftVocabulary
 
 __all__ = [
     "AUTO",
@@ -37,6 +38,7 @@ __all__ = [
     "Compaction",
     "Draft",
     "DraftTree",
+    "DraftVocabulary",
     "Drafted",
     "Drafter",
     "Dynamic",

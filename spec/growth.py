@@ -18,6 +18,7 @@ from spec.errors import refuse
 from spec.layout import layout
 from spec.shapes import AUTO, BestFirst, Chain, Dynamic, Shape, check_children
 from spec.tree import ROOT, DraftTree
+from spec.vocabulary import DraftVocabulary
 
 
 class Drafted(NamedTuple):
@@ -43,24 +44,32 @@ class Growth(Protocol):
     """The nodes after which a law is wanted now, -1 for the root; empty when the tree is grown."""
 
     def feed(self, laws: NDArray[np.float64]) -> None:
-        """Grow by the laws after the frontier's nodes, float64 `[len(frontier), V]`."""
+        """Grow by the laws after the frontier's nodes, float64 `[len(frontier), V]` over the draft vocabulary."""
 
     def result(self) -> Drafted:
         """Give the draft; the frontier is empty."""
 
 
-def grow(shape: Shape, children: Children, max_depth: int, rng: Generator) -> Growth:
+def grow(
+    shape: Shape, children: Children, max_depth: int, rng: Generator, vocabulary: DraftVocabulary | None = None
+) -> Growth:
     """Start a tree of at most `max_depth` layers, whose children, if they are drawn, are drawn from `rng`.
 
-    Raises SpecError for a shape whose nodes are still "auto", and for one that drawn children would make inexact.
+    Without a `vocabulary` the laws that it is fed are over the target's. Raises SpecError for a shape whose nodes are
+    still "auto", and for one that drawn children would make inexact.
     """
     check_children(shape, children)
     if isinstance(shape, Dynamic):
-        return DynamicGrowth(shape, max_depth)
+        return DynamicGrowth(shape, max_depth, vocabulary)
     if isinstance(shape, BestFirst):
-        return BestFirstGrowth(shape, max_depth)
+        return BestFirstGrowth(shape, max_depth, vocabulary)
     plan = layout(shape, max_depth)
-    return FixedGrowth(plan.parents, plan.ranks, children, rng, shape.p_min if isinstance(shape, Chain) else 0.0)
+    p_min = shape.p_min if isinstance(shape, Chain) else 0.0
+    return FixedGrowth(plan.parents, plan.ranks, children, rng, p_min, vocabulary)
+
+
+def _as_ids(tokens: list[int], vocabulary: DraftVocabulary | None) -> list[int]:
+    return tokens if vocabulary is None else [int(vocabulary.ids[token]) for token in tokens]
 
 
 class FixedGrowth:
@@ -70,7 +79,13 @@ class FixedGrowth:
     """
 
     def __init__(
-        self, parents: Sequence[int], ranks: Sequence[int], children: Children, rng: Generator, p_min: float
+        self,
+        parents: Sequence[int],
+        ranks: Sequence[int],
+        children: Children,
+        rng: Generator,
+        p_min: float,
+        vocabulary: DraftVocabulary | None,
     ) -> None:
         self.tokens: list[int] = []
         self.parents: list[int] = []
@@ -78,6 +93,7 @@ class FixedGrowth:
         self._children = children
         self._rng = rng
         self._p_min = p_min
+        self._vocabulary = vocabulary
         self._laws: list[Row] = []
         self._values: list[float] = []
         self._planned: list[list[int]] = [[] for _ in range(len(parents) + 1)]
@@ -95,14 +111,16 @@ class FixedGrowth:
         first_new = len(self.tokens)
         for node, q in zip(self.frontier, laws, strict=True):
             planned = self._planned[self._plan_of[node]]
-            tokens = take_children(q, self._ranks[planned[-1]] + 1, self._children, self._rng)
+            taken = take_children(q, self._ranks[planned[-1]] + 1, self._children, self._rng)
+            tokens = _as_ids(taken, self._vocabulary)
+            law = q if self._children == "top" or self._vocabulary is None else self._vocabulary.widen(q)
             for plan in planned:
                 rank = self._ranks[plan]
-                if rank >= len(tokens) or q[tokens[rank]] < self._p_min:
+                if rank >= len(tokens) or q[taken[rank]] < self._p_min:
                     break
                 self._plan_of[len(self.tokens)] = plan
-                self._values.append(float(q[tokens[rank]]) * (1.0 if node == ROOT else self._values[node]))
-                self._laws.append(q)
+                self._values.append(float(q[taken[rank]]) * (1.0 if node == ROOT else self._values[node]))
+                self._laws.append(law)
                 self.tokens.append(tokens[rank])
                 self.parents.append(node)
         self._ask(range(first_new, len(self.tokens)))
@@ -119,12 +137,13 @@ class FixedGrowth:
 class DynamicGrowth:
     """EAGLE-2's tree: in each layer the `top` best nodes of the last get `top` children; of all, the best stay."""
 
-    def __init__(self, shape: Dynamic, max_depth: int) -> None:
+    def __init__(self, shape: Dynamic, max_depth: int, vocabulary: DraftVocabulary | None) -> None:
         if shape.nodes == AUTO:
             raise refuse("nodes", shape.nodes, "a number by the time that a tree is made")
         #   with a node stay all before it: no layer past the number of nodes has one that does
         self.tokens: list[int] = []
         self.parents: list[int] = []
+        self._vocabulary = vocabulary
         self._num_kept = shape.nodes
         self._top = shape.top
         self._layers_left = min(shape.max_depth, max_depth)
@@ -137,10 +156,11 @@ class DynamicGrowth:
         first_new = len(self.tokens)
         for node, q in zip(self.frontier, laws, strict=True):
             value, depth = (1.0, 0) if node == ROOT else (self._values[node], self._depths[node])
-            for token in best_tokens(q, self._top):
+            best = best_tokens(q, self._top)
+            for token, word in zip(_as_ids(best, self._vocabulary), best, strict=True):
                 self.tokens.append(token)
                 self.parents.append(node)
-                self._values.append(value * float(q[token]))
+                self._values.append(value * float(q[word]))
                 self._depths.append(depth + 1)
         self._layers_left -= 1
         layer = sorted(range(first_new, len(self.tokens)), key=lambda node: -self._values[node])
@@ -159,9 +179,10 @@ class DynamicGrowth:
 class BestFirstGrowth:
     """The best nodes there are, taken one by one: a law for each that may have a child."""
 
-    def __init__(self, shape: BestFirst, max_depth: int) -> None:
+    def __init__(self, shape: BestFirst, max_depth: int, vocabulary: DraftVocabulary | None) -> None:
         self.tokens: list[int] = []
         self.parents: list[int] = []
+        self._vocabulary = vocabulary
         self._max_nodes = shape.nodes
         self._min_prob = shape.min_prob
         self._max_depth = max_depth
@@ -175,8 +196,9 @@ class BestFirstGrowth:
         """Open the children of the node in the frontier, and take the best open nodes up to one that may have some."""
         (q,), (node,) = laws, self.frontier
         value = 1.0 if node == ROOT else self._values[node]
-        for token in best_tokens(q, self._max_nodes - len(self.tokens)):
-            of_child = value * float(q[token])
+        best = best_tokens(q, self._max_nodes - len(self.tokens))
+        for token, word in zip(_as_ids(best, self._vocabulary), best, strict=True):
+            of_child = value * float(q[word])
             heapq.heappush(self._open, (-of_child, self._depth + 1, self._num_pushed, token, node))
             self._num_pushed += 1
         self.frontier = []

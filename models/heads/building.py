@@ -5,10 +5,11 @@ from functools import partial
 from models.extras import need
 from models.heads.eagle import EagleProposer
 from models.heads.eagle_layer import Attend, attend_in_tables
-from models.heads.linear import LinearProposer
+from models.heads.linear import LinearProposer, Maps, RunMaps
 from models.heads.medusa import MedusaProposer
+from models.heads.parts import output_of
 from models.heads.weights import EagleHeads, Heads, LinearHeads, MedusaHeads
-from models.kernel_choice import Kernel, build_linear, is_compiled
+from models.kernel_choice import Kernel, build_linear, is_compiled, is_int8
 from models.weights import LlamaConfig, LlamaWeights
 
 HeadsProposer = LinearProposer | MedusaProposer | EagleProposer
@@ -28,11 +29,20 @@ def build_heads(
     build = partial(build_linear, kernel=kernel)
     match heads:
         case LinearHeads():
-            return LinearProposer(heads, config, weights, build)
+            return LinearProposer(heads, config, weights, _run_maps(heads, config, weights, kernel))
         case MedusaHeads():
             return MedusaProposer(heads, config, weights, build)
         case EagleHeads():
             return EagleProposer(heads, config, weights, build, _attend(heads.config, kernel))
+
+
+def _run_maps(heads: LinearHeads, config: LlamaConfig, weights: LlamaWeights, kernel: Kernel) -> RunMaps:
+    maps, output = (heads.first, heads.later), output_of(heads.words, weights)
+    if not is_compiled(kernel):
+        return Maps(maps, output, config.norm_eps, partial(build_linear, kernel=kernel))
+    packed = need("models.kernels.packed_maps", "fast").PackedMaps
+    compiled: RunMaps = packed(maps, output, config.norm_eps, is_int8=is_int8(kernel))
+    return compiled
 
 
 def _attend(config: LlamaConfig, kernel: Kernel) -> Attend:

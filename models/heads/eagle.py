@@ -32,7 +32,7 @@ class EagleProposer(OfTarget):
         """Take heads for the target of this shape and these weights."""
         self.kind = heads.kind
         self._heads = heads
-        super().__init__(heads, config)
+        super().__init__(heads, heads.words.ids, config)
         self._target_norm = weights.norm
         self._embedding = embedding_of(heads.embedding, weights)
         self._fuse = Map(heads.fuse, build)
@@ -78,7 +78,7 @@ class EagleProposer(OfTarget):
         self._roots = self._layer.run(residual[last], x[last], positions[last], seen)
 
     def laws(self, asks: Sequence[Ask]) -> NDArray[np.float64]:
-        """Give the law after each node asked for, float64 `[nodes, vocab_size]`."""
+        """Give the law after each node asked for, float64 `[nodes, words]`."""
         nodes = [(ask, node) for ask in asks for node in ask.frontier]
         states = np.empty((len(nodes), self._config.dim), np.float32)
         later = []
@@ -91,7 +91,7 @@ class EagleProposer(OfTarget):
             states[later] = self._run([nodes[i] for i in later])
         if self._heads.final_norm is not None:
             states = rms_norm(states, self._heads.final_norm, self._heads.config.norm_eps)
-        return laws_of(self._output(states), asks, self.vocab_size, self._heads.words.ids)
+        return laws_of(self._output(states), asks, self.vocabulary)
 
     def _run(self, nodes: Sequence[tuple[Ask, int]]) -> F32:
         """Run drafted nodes after their parents."""

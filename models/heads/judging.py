@@ -101,6 +101,8 @@ def _judge_places(
                 for place in places
             ]
         )
+        if proposer.vocabulary is not None:
+            laws = np.array([proposer.vocabulary.widen(law) for law in laws])
         wanted = np.array([ids[lengths[place] + layer] for place in places])
         ranks[places, layer] = np.minimum(3, (laws > laws[np.arange(len(places)), wanted][:, None]).sum(axis=1))
         chances[places, layer] = laws.max(axis=1)

@@ -24,7 +24,7 @@ class MedusaProposer(OfTarget):
 
     def __init__(self, heads: MedusaHeads, config: LlamaConfig, weights: LlamaWeights, build: Build) -> None:
         """Take heads for the target of this shape and these weights."""
-        super().__init__(heads, config)
+        super().__init__(heads, heads.ids, config)
         self._norm = weights.norm
         self._blocks = [[Map(block, build) for block in blocks] for blocks in heads.blocks]
         self._outputs: list[Product] = []
@@ -34,7 +34,6 @@ class MedusaProposer(OfTarget):
             product = product or build(output_of(Words(heads.ids, output), weights))
             shared = product if output is None else shared
             self._outputs.append(product)
-        self._ids = heads.ids
         self._beside: Beside | None = None
 
     @property
@@ -56,12 +55,12 @@ class MedusaProposer(OfTarget):
         """Do nothing: the target's hidden states are all there is."""
 
     def laws(self, asks: Sequence[Ask]) -> NDArray[np.float64]:
-        """Give the law after each node asked for, float64 `[nodes, vocab_size]`.
+        """Give the law after each node asked for, float64 `[nodes, words]`.
 
         Raises ValueError for a node that is deeper than there are heads.
         """
         nodes = [(ask, depth_of(ask, node)) for ask in asks for node in ask.frontier]
-        width = self.vocab_size if self._ids is None else len(self._ids)
+        width = self.vocab_size if self.vocabulary is None else len(self.vocabulary.ids)
         logits = np.empty((len(nodes), width), np.float32)
         for depth in {depth for _, depth in nodes}:
             if depth >= self.max_depth:
@@ -72,7 +71,7 @@ class MedusaProposer(OfTarget):
             alone = {nodes[i][0].place: nodes[i][0] for i in of_depth}
             rows = dict(zip(alone, self._run(depth, list(alone.values())), strict=True))
             logits[of_depth] = [rows[nodes[i][0].place] for i in of_depth]
-        return laws_of(logits, asks, self.vocab_size, self._ids)
+        return laws_of(logits, asks, self.vocabulary)
 
     def _run(self, head: int, asks: Sequence[Ask]) -> F32:
         """Give a head's logits, a row for each context."""

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from models.heads.weights import Affine, Heads, Words, decode_bytes, taps_of
-from models.protocol import Ask, Model, TappedModel
+from models.protocol import Ask, Ints, Model, TappedModel
 from models.weights import F32, LlamaConfig, LlamaWeights, Matrix
+from spec import DraftVocabulary
 
 Product = Callable[[F32], F32]
 Build = Callable[[Matrix], Product]
@@ -16,14 +17,20 @@ Build = Callable[[Matrix], Product]
 class OfTarget:
     """What proposers with heads have from the target that the heads are for."""
 
-    def __init__(self, heads: Heads, config: LlamaConfig) -> None:
+    def __init__(self, heads: Heads, words: Ints | None, config: LlamaConfig) -> None:
         self._config = config
+        self._vocabulary = None if words is None else DraftVocabulary(np.sort(words), config.vocab_size)
         self._taps = taps_of(heads, config.num_layers)
 
     @property
     def vocab_size(self) -> int:
         """The target's."""
         return self._config.vocab_size
+
+    @property
+    def vocabulary(self) -> DraftVocabulary | None:
+        """The heads' own, where they have one."""
+        return self._vocabulary
 
     @property
     def max_model_len(self) -> int:
@@ -84,11 +91,11 @@ def embedding_of(own: Matrix | None, weights: LlamaWeights) -> Matrix:
 
 
 def output_of(words: Words, weights: LlamaWeights) -> Matrix:
-    """Give the matrix that makes logits of the draft vocabulary."""
+    """Give the matrix that makes logits of the draft vocabulary, by rising id."""
     if words.output is not None:
-        return words.output
+        return words.output if words.ids is None else words.output.reordered(np.argsort(words.ids))
     whole = weights.output or weights.embedding
-    return whole if words.ids is None else whole.reordered(words.ids)
+    return whole if words.ids is None else whole.reordered(np.sort(words.ids))
 
 
 def unit(rows: F32, eps: float) -> F32:

@@ -40,12 +40,14 @@ class Beside:
 
     def laws(self, *asks):
         """Laws of asks `(place, ids, table, tokens, parents, frontier)`."""
-        return self.proposer.laws(
+        laws = self.proposer.laws(
             [
                 Ask(place, table[: -(-len(ids) // BLOCK_TOKENS)], len(ids), tokens, parents, frontier)
                 for place, ids, table, tokens, parents, frontier in asks
             ]
         )
+        words = self.proposer.vocabulary
+        return laws if words is None else np.array([words.widen(law) for law in laws])
 
     def layers(self, place, ids, table, tree):
         """Laws after the context and then after each node of a tree, layer by layer; `tree` is tokens and parents."""

@@ -1,12 +1,13 @@
 """The laws of every kind of heads: the papers' forward pass, the same bits in any company, and no trace of a draft."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from models import Chunk, FakeModel, SlotMove
-from models.heads import build_heads
+from models.heads import Words, build_heads
 from models.kernel_choice import build_llama
 from tests.heads.beside import BLOCK_TOKENS, KERNELS, Beside, path_to, states_of
 from tests.heads.reference import law_after
@@ -128,3 +129,15 @@ def test_medusa_drafts_as_deep_as_it_has_heads(kernel, model):
     assert beside.proposer.max_depth == 3
     with pytest.raises(ValueError, match="a law is asked for after 3 drafted tokens: 3 heads draft as many"):
         beside.fresh(IDS[:5], ([1, 2, 3], [-1, 0, 1]))
+
+
+def test_words_in_any_order_are_the_same_words(kind, kernel, model):
+    heads = tiny_heads(kind, is_reduced=True, has_output=True)
+    ids = heads.ids if kind == "medusa" else heads.words.ids
+    order = np.random.default_rng(0).permutation(len(ids))
+    if kind == "medusa":
+        mixed = replace(heads, ids=ids[order], outputs=tuple(output.reordered(order) for output in heads.outputs))
+    else:
+        mixed = replace(heads, words=Words(ids[order], heads.words.output.reordered(order)))
+    expected, found = (Beside(each, kernel, model).fresh(IDS[:9], TREE) for each in (heads, mixed))
+    np.testing.assert_array_equal(found, expected)

@@ -44,9 +44,23 @@ MUTANTS = [
     mutant(
         "leave the parts of a linear input as large as they are",
         LINEAR,
-        "unit(parts, self._config.norm_eps).reshape",
+        "unit(parts, self._norm_eps).reshape",
         "parts.reshape",
         PAPER,
+    ),
+    mutant(
+        "leave the parts of a linear input as large as they are, in compiled code",
+        "models/kernels/packed_maps.py",
+        "parts[row, part, i] * scale",
+        "parts[row, part, i]",
+        PAPER,
+    ),
+    mutant(
+        "take the words of a file for rising",
+        "models/heads/parts.py",
+        "else words.output.reordered(np.argsort(words.ids))",
+        "else words.output",
+        "laws::words_in_any_order_are_the_same_words",
     ),
     mutant(
         "count places by all chunks",

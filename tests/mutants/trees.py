@@ -121,19 +121,23 @@ MUTANTS = [
     ),
     *mistakes(
         "growth.py",
-        ("golden_trees", "tree_law", "tree_generate"),
+        ("golden_trees", "tree_law", "tree_generate", "draft_vocabulary"),
         {
             "drop a drawn node by its own value": (
-                "if rank >= len(tokens) or q[tokens[rank]] < self._p_min:",
-                "if rank >= len(tokens) or q[tokens[rank]] < max(self._p_min, 0.2):",
+                "if rank >= len(tokens) or q[taken[rank]] < self._p_min:",
+                "if rank >= len(tokens) or q[taken[rank]] < max(self._p_min, 0.2):",
+            ),
+            "verify by a law over the draft vocabulary": (
+                'law = q if self._children == "top" or self._vocabulary is None else self._vocabulary.widen(q)',
+                "law = q",
             ),
             "hand over a law that was not drawn from": (
-                "                self._laws.append(q)\n",
+                "                self._laws.append(law)\n",
                 "                self._laws.append(laws[0])\n",
             ),
             "forget what the path is worth": (
-                "self._values.append(value * float(q[token]))",
-                "self._values.append(float(q[token]))",
+                "self._values.append(value * float(q[word]))",
+                "self._values.append(float(q[word]))",
             ),
             "keep the nodes of a dynamic tree by their order": (
                 "order = sorted(range(len(self.tokens)), key=lambda node: (-self._values[node], self._depths[node]))",
