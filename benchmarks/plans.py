@@ -158,7 +158,8 @@ def measured() -> None:
             else:
                 rounds = Replay([known], [spec.k]).rounds(recording)[:1]
             tokens = np.array(float(recording.num_completion))
-            found = float(speedups(rounds.astype(float), tokens, np.array([known.draft_us]), cost, 1, context)[0])
+            draft_s = np.array([known.draft_us * 1e-6])
+            found = float(speedups(rounds.astype(float), tokens, draft_s, cost, 1, context)[0])
             real = statistics.median(a / b for a, b in zip(taken["plain"], taken[way], strict=True))
             errors.append(found / real - 1)
             print(f"| {name} | {way} | {found:.2f} | {real:.2f} | {errors[-1]:+.1%} |")

@@ -7,8 +7,9 @@ import click
 import msgspec
 
 from cli.endings import Unusable
-from cli.options import Numbers
+from cli.options import NOT_NEGATIVE, SEED, Numbers, refuse_without_effect
 from cli.outputs import OutFile, Output
+from cli.plan_models import Drafts, open_drafts, open_target
 from cli.plan_text import print_plan
 from cli.progress import Progress
 from plans.errors import PlanError
@@ -35,9 +36,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--format", "layout", type=click.Choice(FORMATS), help="Of the logs.", show_default="guessed")
 @click.option(
     "--tokenizer",
-    default=WORDS,
-    show_default=True,
     help="For logs of text: a tokenizer.json, a GGUF, a model's folder or name, or `words`, which is approximate.",
+    show_default=f"that of --target, or {WORDS}",
 )
 @click.option("--limit", type=click.IntRange(1), help="Take the first so many requests.", show_default="all")
 @click.option(
@@ -58,8 +58,31 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="A method that needs a model: the chance of each drafted token where those before it were accepted, and what "
     "one takes to draft, in plain passes (0.08).",
 )
+@click.option(
+    "--target",
+    help="The model that wrote the log: a known model, a GGUF file or a folder. Drafts of a model or of heads are "
+    "measured by running both on some of the requests.",
+)
+@click.option("--draft-model", help="A model that drafts for --target: a GGUF file, a folder or a known model.")
+@click.option(
+    "--heads",
+    type=click.Path(exists=True, path_type=Path),
+    help="Heads of --target that draft: a *.safetensors file or a folder.",
+)
+@click.option(
+    "--sample", type=click.IntRange(1), default=32, show_default=True, help="Requests that models are run on, drawn."
+)
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Of that draw.")
+@click.option(
+    "--draft-step",
+    type=NOT_NEGATIVE,
+    help="What a layer of their drafts takes, in plain passes.",
+    show_default="their weights by the roofline, or as --cost has it",
+)
 @click.option("--hardware", metavar="NAME|FILE.toml", help=f"{', '.join(HARDWARE)}.", show_default="h100")
-@click.option("--model", metavar="NAME|FILE.toml", help=f"{', '.join(MODELS)}.", show_default="llama-3.1-8b")
+@click.option(
+    "--model", metavar="NAME|FILE.toml", help=f"{', '.join(MODELS)}.", show_default="that of --target, or llama-3.1-8b"
+)
 @click.option(
     "--cost",
     "costs",
@@ -117,12 +140,29 @@ def read_plan(ctx: click.Context) -> tuple[Log, Asked]:
     batch = batches[0] if o["batch"] is None else o["batch"]
     if batch not in batches:
         batches = sorted({*batches, batch})
+    has_target = o["target"] is not None
+    needs_target = dict.fromkeys(("draft_model", "heads", "sample", "seed", "draft_step"), (has_target, "--target"))
+    drafts = o["draft_model"] or o["heads"]
+    refuse_without_effect(ctx, needs_target | {"target": (bool(drafts), "--draft-model or --heads")})
+    tokenizer = o["tokenizer"] or o["target"] or WORDS
+    if has_target and tokenizer != o["target"]:
+        raise click.UsageError(f"--tokenizer {tokenizer}: --target has its own, which is taken", ctx)
+    log = Log(o["logs"], o["layout"], encoder(tokenizer), o["limit"])
+    target = open_target(o["target"]) if has_target else None
+    hardware = None
     cost: Cost
     if o["costs"]:
         cost = read_costs(o["costs"])
     else:
         hardware = find(Hardware, HARDWARE, o["hardware"] or "h100")
-        cost = Roofline(hardware, find(ModelShape, MODELS, o["model"] or "llama-3.1-8b"))
+        if target is not None and o["model"] is None:
+            cost = Roofline(hardware, target.shape)
+        else:
+            cost = Roofline(hardware, find(ModelShape, MODELS, o["model"] or "llama-3.1-8b"))
+    models = None
+    if target is not None:
+        asked_drafts = Drafts(o["target"], o["draft_model"], o["heads"], o["sample"], o["seed"], o["draft_step"])
+        models = open_drafts(asked_drafts, target, cost, hardware)
     asked = Asked(
         choose_methods(list(dict.fromkeys(o["names"])), methods(o["max_ngram"], o["min_ngram"])),
         o["sizes"],
@@ -130,10 +170,13 @@ def read_plan(ctx: click.Context) -> tuple[Log, Asked]:
         cost,
         batches,
         batch,
+        models,
     )
     taken = {method.name for method in asked.methods}
+    if models is not None:
+        taken |= {method.name for method in models.methods}
     for each in asked.given:
         if each.name in taken:
             raise PlanError(f"acceptance {each.name}: a name that no other method has")
         taken.add(each.name)
-    return Log(o["logs"], o["layout"], encoder(o["tokenizer"]), o["limit"]), asked
+    return log, asked

@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from plans.answers import Estimate, Plan, SizeAnswer
 from plans.methods import BEST
-from plans.plan import Estimate, Plan, SizeAnswer
 
 _STYLES = {"gains": "bold green", "costs": "bold red", "unclear": "bold yellow"}
 _WIDTH = 160
@@ -24,6 +24,8 @@ def print_plan(plan: Plan, *, is_explained: bool) -> None:
         f"{log.num_requests:,} requests, {log.num_tokens:,} tokens of answers in a mean context of "
         f"{log.mean_context:,.0f}" + (f"; unused: {unused}" if unused else ""),
     )
+    if log.sample is not None:
+        _say(console, log.sample.told())
     for warning in log.warnings:
         _say(console, warning, "yellow")
     for line in plan.cost if is_explained else plan.cost[:1]:

@@ -16,7 +16,8 @@ from cli.plan import plan, read_plan
 from cli.sim import sim
 from cli.sim_config import by_option, read_config
 from outrider import __version__
-from plans.plan import Asked, Plan, make_plan
+from plans.answers import Plan
+from plans.plan import Asked, make_plan
 from sims.clock import Deadlock
 from sims.errors import SimError
 from sims.explore.campaign import Campaign

@@ -57,7 +57,7 @@ def _find(
         raise ValueError(f"draft {draft.value!r} needs a file of what drafts: none comes along for {source}")
     if draft is Draft.MODEL or (draft is Draft.HYBRID and _is_model(path)):
         opened = open_model(path)
-        _check_vocabulary(opened, tokenizer)
+        check_vocabulary(opened, tokenizer)
         return opened
     heads = read_heads(path, config)
     if draft not in (heads.kind, Draft.HYBRID):
@@ -73,7 +73,7 @@ def _is_model(path: Path) -> bool:
     return path.suffix == ".gguf" or (path / "tokenizer.json").exists()
 
 
-def _check_vocabulary(opened: GgufFile | SafetensorsFolder, tokenizer: Tokenizer) -> None:
+def check_vocabulary(opened: GgufFile | SafetensorsFolder, tokenizer: Tokenizer) -> None:
     """Raise ValueError, naming the first token that differs, for a vocabulary that is not the target's."""
     config = opened.config()
     if config.vocab_size != tokenizer.vocab_size:

@@ -1,9 +1,12 @@
 """A choice written out as engines take it."""
 
+import shlex
+
 import msgspec
 
 from plans.gain import Given
 from plans.methods import Config, Method
+from plans.model_replay import ModelMethod
 from spec import BestFirst, Draft
 
 NO_DRAFTS = {
@@ -13,11 +16,19 @@ NO_DRAFTS = {
     "llama.cpp": "--spec-type none",
 }
 
+_OF_LLAMA_CPP = {"model": "draft-simple", "eagle3": "draft-eagle3"}
 
-def advice(choice: Config, method: Method | Given, *, is_adaptive: bool) -> dict[str, str]:
+
+def advice(choice: Config, method: Method | Given | ModelMethod, *, is_adaptive: bool) -> dict[str, str]:
     """Write a choice out for Outrider's runtime.toml, vLLM, SGLang and llama.cpp; if one lacks it, what is nearest."""
+    if isinstance(method, ModelMethod):
+        return _of_model(method.draft.value, choice.size, method.file, method.top, method.max_depth)
     if isinstance(method, Given):
-        return _of_given(method, choice.size)
+        name = method.name.lower()
+        if name in ("model", "linear", "medusa", "eagle", "eagle3"):
+            return _of_model(name, choice.size)
+        missing = f"{method.name} with {choice.size} drafted tokens: see the engine's documentation for this method"
+        return dict.fromkeys(NO_DRAFTS, missing)
     draft, k = method.draft, choice.size
     lines = [f"[engine]\nadaptive = {str(is_adaptive).lower()}\n\n[engine.speculative]", f'draft = "{draft.draft}"']
     if draft.draft is Draft.SUFFIX:
@@ -58,18 +69,32 @@ def advice(choice: Config, method: Method | Given, *, is_adaptive: bool) -> dict
     }
 
 
-def _of_given(method: Given, k: int) -> dict[str, str]:
-    name = method.name.lower()
-    if name not in ("eagle", "eagle3"):
-        missing = f"{method.name} with {k} drafted tokens: see the engine's documentation for this method"
-        return {"outrider": missing, "vllm": missing, "sglang": missing, "llama.cpp": missing}
-    config = msgspec.json.encode({"method": name, "model": "HEADS", "num_speculative_tokens": k}).decode()
+def _of_model(draft: str, k: int, file: str = "HEADS", top: int = 1, depth: int = 0) -> dict[str, str]:
+    """Write out drafts of a model or heads; those with `top` above 1 are trees of `k` nodes in `depth` layers."""
+    is_eagle = draft in ("eagle", "eagle3")
+    steps = min(k, depth or k)
+    shape = f'shape = {{ kind = "dynamic", nodes = {k}, top = {top}, depth = {steps} }}' if top > 1 else f"k = {k}"
+    own = f'[engine]\nadaptive = false\n\n[engine.speculative]\ndraft = "{draft}"\n{shape}\nmodel = {_toml(file)}\n'
+    if draft == "linear":
+        missing = "it has no such heads: --acceptance weighs other methods by the rates that are known of them"
+        return {"outrider": own, "vllm": missing, "sglang": missing, "llama.cpp": missing}
+    method = "draft_model" if draft == "model" else draft
+    config = msgspec.json.encode({"method": method, "model": file, "num_speculative_tokens": steps}).decode()
+    algorithm = "STANDALONE" if draft == "model" else draft.upper()
+    path = shlex.quote(file)
     return {
-        "outrider": f"{method.name} with {k} drafted tokens: see Outrider's documentation for heads",
-        "vllm": f"--speculative-config '{config}'",
-        "sglang": f"--speculative-algorithm {name.upper()} --speculative-draft-model-path HEADS "
-        f"--speculative-num-steps {k} --speculative-eagle-topk 1 --speculative-num-draft-tokens {k + 1}",
-        "llama.cpp": f"--spec-type draft-eagle3 --spec-draft-n-max {k} --spec-draft-model HEADS"
-        if name == "eagle3"
-        else "llama.cpp has EAGLE-3 heads only",
+        "outrider": own,
+        "vllm": f"--speculative-config {shlex.quote(config)}" + ("   # a chain" if top > 1 else ""),
+        "sglang": f"--speculative-algorithm {algorithm} --speculative-draft-model-path {path} "
+        f"--speculative-num-steps {steps} --speculative-eagle-topk {top} --speculative-num-draft-tokens {k + 1}"
+        if is_eagle or draft == "model"
+        else f"it has no {draft} heads",
+        "llama.cpp": f"--spec-type {_OF_LLAMA_CPP[draft]} --spec-draft-model {path} --spec-draft-n-max {steps}"
+        + ("   # a chain" if top > 1 else "")
+        if draft in _OF_LLAMA_CPP
+        else f"it has no {draft} heads",
     }
+
+
+def _toml(text: str) -> str:
+    return msgspec.json.encode(text).decode()  # a string of JSON is one of TOML

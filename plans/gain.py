@@ -32,12 +32,12 @@ def plain_s(cost: Cost, batch: int, context: float) -> float:
     return float(cost.pass_s(np.array([float(batch)]), batch, context)[0])
 
 
-def speedups(rounds: Sums, tokens: NDArray[np.float64], draft_us: Rows, cost: Cost, batch: int, context: float) -> Rows:
+def speedups(rounds: Sums, tokens: NDArray[np.float64], draft_s: Rows, cost: Cost, batch: int, context: float) -> Rows:
     """Give the seconds a token takes plainly over those it takes with drafts, both in batches of `batch`: `[..., c]`.
 
     `rounds` `[..., c, 2, NUM_LENGTHS]` are by drafted and accepted tokens, `tokens` `[...]` what they delivered,
-    `draft_us` `[c]` what a draft costs. A round of every sequence is one pass. Alone, its rows are what the round
-    drafted and one; in a batch the mean over many rounds is what counts.
+    `draft_s` `[c]` the seconds in which the batch drafts. A round of every sequence is one pass. Alone, its rows are
+    what the round drafted and one; in a batch the mean over many rounds is what counts.
     """
     drafted = rounds[..., 0, :]
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -47,10 +47,23 @@ def speedups(rounds: Sums, tokens: NDArray[np.float64], draft_us: Rows, cost: Co
         else:
             rows: Rows = 1 + (drafted * np.arange(NUM_LENGTHS)).sum(axis=-1) / num_rounds
             pass_s = cost.pass_s(batch * rows, batch, context)
-        found: Rows = (
-            tokens[..., None] / num_rounds * plain_s(cost, batch, context) / (pass_s + batch * draft_us * 1e-6)
-        )
+        found: Rows = tokens[..., None] / num_rounds * plain_s(cost, batch, context) / (pass_s + draft_s)
     return found
+
+
+class ShareOfPass(NamedTuple):
+    """The cost of a layer of drafts, by what is known of it: a share of a plain pass, whatever its rows."""
+
+    share: float
+    cost: Cost
+
+    def pass_s(self, num_rows: Rows, batch: int, context: float) -> Rows:
+        """Give the seconds of layers."""
+        return np.full_like(num_rows, self.share * plain_s(self.cost, batch, context))
+
+    def explain(self) -> list[str]:
+        """Say so."""
+        return [f"{self.share:g} of a plain pass, as given"]
 
 
 class Given(NamedTuple):

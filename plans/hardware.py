@@ -51,9 +51,11 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     source: str = ""
 
     def __post_init__(self) -> None:
-        for field in ("params_b", "layers", "kv_bytes", "bits"):
+        for field in ("params_b", "layers", "bits"):
             if not 0 < getattr(self, field) < float("inf"):
                 raise PlanError(f"model {self.name}: {field} is {getattr(self, field)}: a finite number > 0")
+        if self.kv_bytes < 0:
+            raise PlanError(f"model {self.name}: kv_bytes is {self.kv_bytes}: an integer >= 0")
 
 
 def find(kind: type[S], known: dict[str, S], asked: str) -> S:

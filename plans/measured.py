@@ -1,7 +1,7 @@
 """What passes have been measured to take: points of our own, of llama-bench, and of vLLM's benchmarks."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ class CostFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: str
     points: list[Point]
     machine: str = ""
+    drafts: dict[str, list[Point]] = {}
+    """By kind of draft what a layer of drafts takes, a row a sequence."""
 
 
 class Measured:
@@ -46,8 +48,9 @@ class Measured:
     one for each that a row attends to: the best two by least squares, neither less than 0.
     """
 
-    def __init__(self, points: Sequence[Point], source: str) -> None:
+    def __init__(self, points: Sequence[Point], source: str, drafts: Mapping[str, Sequence[Point]] = {}) -> None:
         self.source = source
+        self._drafts = drafts
         self.points = sorted(points, key=lambda p: (p.batch, p.context, p.rows))
         _check(self.points, source)
         groups: defaultdict[tuple[int, int], dict[int, float]] = defaultdict(dict)
@@ -80,6 +83,15 @@ class Measured:
         more = 0.0 if self._kv < 0 else self._more(num_rows, batch, context) @ self._per_s
         found: NDArray[np.float64] = np.maximum(inside + beyond + more, 0.25 * inside)
         return found
+
+    def step(self, draft: str) -> "Measured":
+        """Give the cost of a layer of drafts of a kind. PlanError where it was not measured."""
+        if draft not in self._drafts:
+            raise PlanError(
+                f"{self.source}: no times of drafts by {draft}: `outrider measure --draft-model` or `--heads` takes "
+                "them, or --draft-step gives one in plain passes"
+            )
+        return Measured(self._drafts[draft], f"layers of {draft} drafts in {self.source}")
 
     def explain(self) -> list[str]:
         """Say what the cost rests on."""
@@ -139,6 +151,7 @@ def _check_rising(curve: dict[int, float], source: str, where: str) -> None:
 def read_costs(paths: Iterable[Path]) -> Measured:
     """Read the points of cost files of any known kind. PlanError names the file and what is allowed."""
     points: list[Point] = []
+    drafts: dict[str, list[Point]] = {}
     names = []
     for path in paths:
         names.append(path.name)
@@ -146,14 +159,16 @@ def read_costs(paths: Iterable[Path]) -> Measured:
             text = path.read_bytes()
         except OSError as error:
             raise PlanError(f"{path}: {error.strerror}") from None
-        found = _points(path, text)
-        if not found:
+        file = _read(path, text)
+        if not file.points:
             raise PlanError(f"{path}: no pass can be told from it; allowed: {_KNOWN}")
-        points += found
-    return Measured(points, ", ".join(names))
+        points += file.points
+        for draft, of_draft in file.drafts.items():
+            drafts.setdefault(draft, []).extend(of_draft)
+    return Measured(points, ", ".join(names), drafts)
 
 
-def _points(path: Path, text: bytes) -> list[Point]:
+def _read(path: Path, text: bytes) -> CostFile:
     try:
         content = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -168,7 +183,7 @@ def _points(path: Path, text: bytes) -> list[Point]:
             raise PlanError(f"{path}: {error}") from None
         if file.format != FORMAT:
             raise PlanError(f"{path}: format is {file.format!r}: {FORMAT!r}")
-        return file.points
+        return file
     rows = content if isinstance(content, list) else [content]
     points: list[Point] = []
     for row in rows:
@@ -178,7 +193,7 @@ def _points(path: Path, text: bytes) -> list[Point]:
             points += _of_row(row)
         except (TypeError, ValueError, ZeroDivisionError, KeyError) as error:
             raise PlanError(f"{path}: {type(error).__name__} {error} in {row}; allowed: {_KNOWN}") from None
-    return points
+    return CostFile(FORMAT, "", points)
 
 
 def _of_row(row: dict[str, Any]) -> list[Point]:

@@ -4,8 +4,8 @@ from functools import partial
 from html import escape
 from pathlib import Path
 
+from plans.answers import Estimate, Plan, SizeAnswer
 from plans.methods import BEST
-from plans.plan import Estimate, Plan, SizeAnswer
 from sims import plots
 from sims.page import both, document, legend, section, table
 from sims.plots import Layer
@@ -217,6 +217,7 @@ def _rests_on(plan: Plan) -> str:
         ("requests, tokens of answers", f"{log.num_requests:,}, {log.num_tokens:,}"),
         ("tokens of prompts", f"{log.num_prompt_tokens:,}"),
         ("not used", unused or "none"),
+        *([] if log.sample is None else [("models", log.sample.told())]),
         ("tokenizer", "none: the log has ids" if log.tokenizer is None else log.tokenizer),
         *((name, about) for name, about in plan.methods.items()),
     ]

@@ -99,7 +99,7 @@ def test_commands_work(words, tmp_path, monkeypatch):
 def is_read(words, i):
     """Tell whether a word of `plan` or `heads` names a file that must be there."""
     if words[0] == "plan":
-        return i == 1 or words[i - 1] == "--cost"
+        return i == 1 or words[i - 1] in ("--cost", "--heads")
     return words[0] == "heads" and (words[i - 1] == "--text" or (words[1] == "eval" and i == 3))
 
 

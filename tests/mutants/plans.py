@@ -2,7 +2,9 @@
 
 from tests.mutants.engine import mutant
 
-REPLAY, GAIN, TALLY, PLAN = (f"plans/{name}.py" for name in ("replay", "gain", "tally", "plan"))
+REPLAY, GAIN, TALLY, ANSWERS, COUNTED, MODELS = (
+    f"plans/{name}.py" for name in ("replay", "gain", "tally", "answers", "counted", "model_replay")
+)
 
 MUTANTS = [
     mutant(
@@ -68,16 +70,16 @@ MUTANTS = [
     ),
     mutant(
         "recommend what may be chance",
-        PLAN,
+        ANSWERS,
         "        if (self.value if self.low is None else self.low) > 1:\n",
         "        if self.value > 1:\n",
         "plans/plan::what_may_be_chance_is_not_recommended",
     ),
     mutant(
         "count a request of a category in every category",
-        PLAN,
-        "replayed.categories.setdefault(name, Tally()).add(number, recording, rounds)\n",
-        "replayed.categories.setdefault(name, replayed.whole).add(number, recording, rounds)\n",
+        COUNTED,
+        "self.categories.setdefault(name, Tally()).add(number, recording, rounds)\n",
+        "self.categories.setdefault(name, self.whole).add(number, recording, rounds)\n",
         "plans/plan::categories_are_kept_apart_and_sum_up",
     ),
     mutant(
@@ -121,5 +123,61 @@ MUTANTS = [
         '        occurrence="earliest",\n',
         '        occurrence="latest",\n',
         "sims/rounds::a_round_takes_what_its_pass_takes_where_nothing_else_takes_time",
+    ),
+    mutant(
+        "draft after a context that lacks its last token",
+        MODELS,
+        "            proposer.feed([Chunk([ids[n - 1]], n - 1, range(n), 1) for n in lengths])\n",
+        "            proposer.feed([Chunk([ids[n - 2]], n - 1, range(n), 1) for n in lengths])\n",
+        "plans/models::rounds_are_those_of_the_loop_that_wrote_the_text",
+    ),
+    mutant(
+        "let drafted nodes write over the recorded tokens that follow",
+        MODELS,
+        "_BLOCK_TOKENS = 1\n",
+        "_BLOCK_TOKENS = 16\n",
+        "plans/models::rounds_are_those_of_the_loop_that_wrote_the_text",
+    ),
+    mutant(
+        "count a chain on after a token that is wrong",
+        MODELS,
+        "if right[place] == layer and",
+        "if right[place] <= layer and",
+        "plans/models::rounds_are_those_of_the_loop_that_wrote_the_text",
+    ),
+    mutant(
+        "take the nodes of a tree in the order of its layers for the best ones",
+        MODELS,
+        "key=lambda node: (-values[node], depths[node]))",
+        "key=lambda node: (depths[node], node))",
+        "plans/models::rounds_are_those_of_the_loop_that_wrote_the_text",
+    ),
+    mutant(
+        "take the words of a draft vocabulary for the target's",
+        MODELS,
+        "token = word if proposer.vocabulary is None else",
+        "token = word if proposer.vocabulary is not None else",
+        "plans/models::rounds_are_those_of_the_loop_that_wrote_the_text",
+    ),
+    mutant(
+        "draw the first requests of a log more often than the last",
+        "plans/sample.py",
+        "            place = int(self._rng.integers(self._num_offered))\n",
+        "            place = int(self._rng.integers(2 * self._num_offered))\n",
+        "plans/models::every_request_is_as_likely_to_be_drawn",
+    ),
+    mutant(
+        "make drafts of a model in a batch at the price of one sequence",
+        MODELS,
+        "np.array([batch * float(n) for n in widths])",
+        "np.array([float(n) for n in widths])",
+        "plans/models::a_layer_of_drafts_costs_a_step_of_every_sequence_and_followed_node",
+    ),
+    mutant(
+        "plan with ids that are noise to the target",
+        "plans/plan.py",
+        "        if is_of_ids:\n",
+        "        if not is_of_ids:\n",
+        "plans/models::a_log_of_noise_and_one_without_a_request_to_run_are_refused",
     ),
 ]

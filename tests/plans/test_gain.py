@@ -33,7 +33,7 @@ def test_a_speedup_is_tokens_a_round_times_the_plain_pass_over_the_round():
     alone = speedups(rounds, np.array(18.0), np.array([0.0]), Line(), 1, 0)
     assert alone[0] == pytest.approx(1.8 * 1.1 / (0.6 * 1.1 + 0.4 * 1.3))
     #   in a batch of 10, 18 rows a pass; the draft takes 1 ms for each sequence
-    many = speedups(rounds, np.array(18.0), np.array([1000.0]), Line(), 10, 100)
+    many = speedups(rounds, np.array(18.0), np.array([0.01]), Line(), 10, 100)
     assert plain_s(Line(), 10, 100) == pytest.approx(3)
     assert many[0] == pytest.approx(1.8 * 3 / (1 + 1.8 + 1 + 0.01))
 

@@ -8,12 +8,13 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import main
+from plans.answers import Plan
 from plans.errors import PlanError
 from plans.gain import Given
 from plans.logs import Log, tool_calls_as_text
 from plans.methods import methods
 from plans.page import page
-from plans.plan import Asked, Plan, make_plan
+from plans.plan import Asked, make_plan
 from plans.tokens import Words, encoder
 from server.config import load_config
 from tests.shared import CHECKOUT
