@@ -6,7 +6,7 @@ IS_RIGHT := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 PYTHON   ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p $(IS_RIGHT) 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: run run-real test test-ray on-ray lint mutants bench clean help
+.PHONY: run run-real test test-compiled test-ray on-ray lint mutants bench clean help
 
 run: $(VENV)/.installed            ## set up, then run the main job
 	$(BIN)/outrider sim
@@ -18,6 +18,11 @@ run-real: $(VENV)/.real            ## fetch a small real model and run it, with 
 
 test: $(VENV)/.installed           ## set up, then run the tests
 	$(BIN)/pytest
+
+test-compiled: $(VENV)/.installed  ## compile what the engine spends its time in, then run the tests on it
+	rm -rf build/compiled
+	$(BIN)/python hatch_build.py build/compiled
+	cd build/compiled && OUTRIDER_COMPILE=1 $(abspath $(BIN))/python -m pytest
 
 test-ray:                          ## set up an environment with Ray, then run what stands on it
 	$(MAKE) VENV=$(VENV)-ray on-ray
@@ -41,7 +46,7 @@ clean:                             ## take away the environment and all that was
 	rm -rf $(VENV) $(VENV)-ray build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 help:                              ## say what there is to make
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
 # An environment whose Python is too old, or not the one asked for, is made anew.
 ifneq ($(shell $(BIN)/python $(IS_RIGHT) 2>/dev/null && echo yes),yes)

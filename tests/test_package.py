@@ -1,9 +1,11 @@
 """What is installed, and that a checkout gives the same objects under both names."""
 
+import importlib
 import os
 import subprocess
 import sys
 import zipfile
+from importlib.machinery import EXTENSION_SUFFIXES
 
 import pytest
 
@@ -12,9 +14,11 @@ import kvpool.pool
 import models.loading
 import outrider
 import spec
-from hatch_build import parts, rewritten
+from hatch_build import COMPILED, has_to_compile, parts, rewritten
 from outrider.checkout import PARTS
 from tests.test_house import MAY_IMPORT, ROOT
+
+SUFFIXES = tuple(EXTENSION_SUFFIXES)
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +42,21 @@ def run_installed(site, *args):
 
 def test_the_wheel_has_one_name_and_all_of_it(site):
     names = {path.name for path in site.iterdir()}
-    assert {name.partition("-")[0] for name in names} == {"outrider"}
+    compiled = {"outrider__mypyc"} if has_to_compile() else set()
+    assert {name.partition("-")[0].partition(".")[0] for name in names} == {"outrider", *compiled}
     shipped = {path.relative_to(ROOT) for part in parts() for path in (ROOT / part).rglob("*.*") if path.is_file()}
     shipped = {str(path) for path in shipped if "__pycache__" not in path.parts}
     assert shipped <= {str(path.relative_to(site / "outrider")) for path in (site / "outrider").rglob("*")}
     assert (site / "outrider" / "py.typed").exists()
+
+
+@pytest.mark.skipif(not has_to_compile(), reason="compiled only with OUTRIDER_COMPILE=1 (make test-compiled)")
+def test_what_is_compiled_is_what_runs(site):
+    for name in COMPILED:
+        module = name.removesuffix(".py").replace("/", ".")
+        assert importlib.import_module(module).__file__.endswith(SUFFIXES), "the tests run on the extensions"
+        result = run_installed(site, "-c", f"import outrider.{module} as it; print(it.__file__)")
+        assert result.stdout.strip().endswith(SUFFIXES), result.stderr
 
 
 def test_every_folder_of_the_house_is_shipped():

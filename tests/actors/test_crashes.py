@@ -24,15 +24,19 @@ from tests.actors.harness import (
 )
 
 
-def breaks_once(ledger, method):
-    """Let one call of a ledger's method raise."""
-    original = getattr(ledger, method)
+class BreaksOnce:
+    """A block manager's ledger, of which one call of a method raises."""
 
-    def broken(*args):
-        setattr(ledger, method, original)
+    def __init__(self, blocks, method):
+        self._blocks, self._ledger, self._method = blocks, blocks.ledger, method
+        blocks.ledger = self
+
+    def __getattr__(self, name):
+        return self._break if name == self._method else getattr(self._ledger, name)
+
+    def _break(self, *args):
+        self._blocks.ledger = self._ledger
         raise KvPoolError("injected")
-
-    setattr(ledger, method, broken)
 
 
 @pytest.mark.parametrize("method", ["admit", "extend", "commit", "release", "check"])
@@ -41,7 +45,7 @@ def test_a_block_manager_that_crashes_ends_the_open_streams_and_the_engine_goes_
         async with engine(run_pass=lasting, max_running=3) as running:
             streams = [running.submit(request) for request in some_requests()]
             await asyncio.sleep(1.5 * PASS_S)
-            breaks_once(running._blocks.ledger, method)
+            BreaksOnce(running._blocks, method)
             later = running.submit(request(id="later"))
             seen = await read_all([*streams, later])
             ended = [s for s in seen if s.reason != "error"]
@@ -108,7 +112,7 @@ def test_a_block_manager_that_crashes_too_often_ends_the_engine():
         async with engine(max_restarts=1) as running:
             for _ in range(2):
                 stream = running.submit(request())
-                breaks_once(running._blocks.ledger, "admit")
+                BreaksOnce(running._blocks, "admit")
                 assert (await read(stream)).reason == "error"
             with pytest.raises(EngineFailed, match="blocks: KvPoolError: injected"):
                 running.submit(request())

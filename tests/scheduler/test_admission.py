@@ -193,15 +193,11 @@ def test_room_left_in_last_blocks_is_counted_before_anybody_is_preempted():
     assert victims_for(rig, leave=0) == []
 
 
-class Watched(Sequence):
-    __slots__ = ("__weakref__",)
-
-
 def test_who_has_left_the_queue_is_not_kept():
     """The first never leaves, and thousands behind it do."""
     queue = WaitingQueue()
-    made = [Watched(seq, Request(prompt=[1]), NONE, 10) for seq in range(2000)]
-    refs = [weakref.ref(sequence) for sequence in made]
+    made = [Sequence(seq, Request(prompt=[1], eos=(seq,)), NONE, 10) for seq in range(2000)]
+    refs = [weakref.ref(sequence.stops) for sequence in made]  # what each alone holds
     for sequence in made:
         queue.push(sequence)
     for sequence in made[1:]:
