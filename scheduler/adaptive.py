@@ -6,6 +6,7 @@ chances are estimated from rounds that are over, never from the drafted tokens t
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Self
 
 import msgspec
@@ -48,12 +49,18 @@ class PassCost(msgspec.Struct, frozen=True):
 
     def of(self, most_rows: int) -> list[float]:
         """Give the cost of a pass of 0, 1, ..., `most_rows` rows."""
-        rows = np.arange(most_rows + 1)
-        inside = np.interp(rows, self.num_rows, self.seconds)
-        slope = (self.seconds[-1] - self.seconds[-2]) / (self.num_rows[-1] - self.num_rows[-2])
-        beyond = np.maximum(rows - self.num_rows[-1], 0) * max(slope, 0.0)
-        costs: list[float] = (inside + beyond).tolist()
-        return costs
+        return _costs(self, 1 << most_rows.bit_length())[: most_rows + 1]
+
+
+@lru_cache(maxsize=64)
+def _costs(cost: PassCost, num: int) -> list[float]:
+    """Give the cost of passes of fewer rows than `num`: it is asked for in every step."""
+    rows = np.arange(num)
+    inside = np.interp(rows, cost.num_rows, cost.seconds)
+    slope = (cost.seconds[-1] - cost.seconds[-2]) / (cost.num_rows[-1] - cost.num_rows[-2])
+    beyond = np.maximum(rows - cost.num_rows[-1], 0) * max(slope, 0.0)
+    costs: list[float] = (inside + beyond).tolist()
+    return costs
 
 
 class Acceptance:
@@ -189,6 +196,8 @@ class _Rate:
 
 class Prices:
     """What time costs in tokens, where a pass of so many plain rounds is `num_rounds` tokens in its seconds."""
+
+    __slots__ = ("layer", "layer_row", "row")
 
     def __init__(self, cost: PassCost, num_rounds: int) -> None:
         pass_s, longer_s = cost.of(num_rounds + 1)[-2:]

@@ -207,7 +207,7 @@ class Scheduler:
         """Give every sequence its round: drafts that may be cut give way first, then those served last wait."""
         feeds = [Planned(s, 1, s.proposal or s.propose(), True) for s in decodes]
         total = len(feeds) + sum([planned.draft.num_nodes for planned in feeds])
-        if total <= budget and self._pass_cost is None:
+        if total <= budget and (self._pass_cost is None or total == len(feeds)):
             return feeds
         num_least = sum(planned.sequence.num_least for planned in feeds)
         if num_least > budget:

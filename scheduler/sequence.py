@@ -47,6 +47,7 @@ class Sequence:
         "looks_back",
         "may_drop_draft",
         "most_drafted",
+        "most_drafted_ahead",
         "num_accepted",
         "num_drafted",
         "num_preemptions",
@@ -104,6 +105,7 @@ class Sequence:
         self.has_draft_state = self.has_proposer and keeps_draft_state  # and keeps state beside the KV
         self.covered = 0
         self.drafts_ahead = self.has_proposer and self.may_drop_draft and is_adaptive  # with a pass, for the next
+        self.most_drafted_ahead = self.speculative.model_shape.max_depth if self.drafts_ahead else 0  # layers
         self.wants_ahead = self.drafts_ahead  # with this pass
         self.ahead: Proposal | None = None  # what was drafted with the last
         self.lead: Lead | None = None
@@ -206,7 +208,7 @@ class Sequence:
         if self.proposal is not None or self.is_behind:
             return
         if self.lead is None:
-            self.lead = Lead(self.speculative.model_shape.max_depth, lead_of_all)
+            self.lead = Lead(self.most_drafted_ahead, lead_of_all)
         text, ahead = self.propose(), self.ahead
         had_text, self.had_text = self.had_text, bool(text.tokens)
         self.num_unasked += 1
@@ -224,7 +226,7 @@ class Sequence:
     @property
     def num_layers_ahead(self) -> int:
         """Layers that a draft has which is made with this pass."""
-        return max(0, min(self.speculative.model_shape.max_depth, self.most_layers - 1))
+        return max(0, min(self.most_drafted_ahead, self.most_layers - 1))
 
     def _due(self, most_layers: int) -> Proposal:
         return Proposal.due(max_nodes(self.speculative.model_shape, most_layers))

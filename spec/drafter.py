@@ -8,12 +8,10 @@ from spec.config import Draft, SpecConfig
 from spec.errors import refuse
 from spec.finished import FinishedRequests
 from spec.growth import Drafted
-from spec.lookup_index import GramIndex, LongGramIndex
+from spec.lookup_index import LookupIndex
 from spec.ngram_index import NgramIndex
 from spec.suffix import SuffixDrafts, SuffixRules
 from spec.tree import NO_DRAFT, DraftTree
-
-_SHORT = 4  # n-grams of up to so many tokens are indexed one by one
 
 
 class Index(Protocol):
@@ -32,8 +30,7 @@ class Index(Protocol):
 def _index_for(cfg: SpecConfig) -> Index | None:
     """Make the index that finds the configured chains; None where there are none to find."""
     if cfg.draft.looks_up:
-        lookup = GramIndex if cfg.max_ngram <= _SHORT else LongGramIndex
-        return lookup(cfg.max_ngram, cfg.min_ngram, is_earliest=cfg.occurrence == "earliest")
+        return LookupIndex(cfg.max_ngram, cfg.min_ngram, is_earliest=cfg.occurrence == "earliest")
     if cfg.draft is Draft.NGRAM:
         return NgramIndex(cfg.max_ngram)
     return None

@@ -33,7 +33,6 @@ class SuffixIndex:
         "length",
         "link",
         "num_states",
-        "recent",
         "successor",
         "text",
     )
@@ -46,7 +45,6 @@ class SuffixIndex:
         self.link = array("i", (-1,))
         self.count = array("i", (0,))
         self.first = array("i", (0,))  # where it ends first
-        self.recent = array("i", (0,))  # where it has ended last, if `count` is not 0
         self.best = array("i", (0,))  # its most frequent successor, ties to the lowest token
         self.successor = array("i", (0,))  # its oldest one,
         self._first_token = array("i", (0,))  # and the token that leads there
@@ -59,7 +57,7 @@ class SuffixIndex:
     def append(self, tokens: Sequence[int]) -> None:
         """Add 32-bit tokens to the end of the text."""
         text, length, link, first = self.text, self.length, self.link, self.first
-        count, recent, best = self.count, self.recent, self.best
+        count, best = self.count, self.best
         successor, first_token, more, leaders = self.successor, self._first_token, self._more, self._leaders
         depth, last, anchor = self.depth, self._last, self._anchor
         end = len(text)
@@ -104,7 +102,6 @@ class SuffixIndex:
             while state > 0:
                 found = successor[state] if first_token[state] == token else more[state][token]
                 count[state] += 1
-                recent[state] = end - 1
                 leader = best[state]
                 if leader != found and (
                     not leader
@@ -125,7 +122,6 @@ class SuffixIndex:
         """End the text: its last suffixes count as they stand, and what is appended next begins another text."""
         for state in self.suffixes():
             self.count[state] += 1
-            self.recent[state] = len(self.text) - 1
         self._last = self._anchor = 0
 
     def suffixes(self) -> Iterator[int]:
@@ -196,7 +192,7 @@ class SuffixIndex:
         short = self.num_states + num_more - len(self.length)
         if short > 0:
             blank = bytes(self.length.itemsize * (short + len(self.length) // 8))
-            for field in (self.length, self.link, self.count, self.first, self.recent, self.best):
+            for field in (self.length, self.link, self.count, self.first, self.best):
                 field.frombytes(blank)
             self.successor.frombytes(blank)
             self._first_token.frombytes(blank)
@@ -214,7 +210,6 @@ class SuffixIndex:
         link[whole] = part
         self.first[part] = self.first[whole]
         self.count[part] = self.count[whole]
-        self.recent[part] = self.recent[whole]
         best[part] = best[whole]
         self.successor[part] = self.successor[whole]
         self._first_token[part] = self._first_token[whole]

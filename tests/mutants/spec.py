@@ -34,18 +34,35 @@ MUTANTS = [
         ("drafter",),
         {
             "look up the first occurrence instead of the most recent, in the index": (
-                "if is_latest or gram not in starts:",
-                "if gram not in starts:",
+                "                    ends[found] = place\n",
+                "                    pass\n",
+            ),
+            "leave a node's place where it was as grams part": (
+                "ends.append(place if is_latest else end)",
+                "ends.append(end)",
+            ),
+            "take the last occurrence of a leaf for its first": (
+                "                    if is_latest:\n                        edges[edge] = ~place",
+                "                    if True:\n                        edges[edge] = ~place",
+            ),
+            "lose the gram that another parts from": (
+                "                        edges[(node << 32) + ctx[end - n]] = found\n",
+                "                        pass\n",
+            ),
+            "take what is before the context for its end": (
+                "                while n < depth and n <= end and recent",
+                "                while n < depth and recent",
+            ),
+            "take a short match for one of min_ngram": ("n if n >= self._min_ngram else 0", "n"),
+            "go on past the place where a match parts": (
+                "while n == depth < self._max_ngram:",
+                "while n < self._max_ngram:",
             ),
             "stop the copied tokens at the suffix, in the index": (
-                "return ctx[start + n : start + n + k].tolist()",
-                "return ctx[start + n : min(start + n + k, t - n)].tolist()",
+                "self._ctx[start : start + k].tolist()",
+                "self._ctx[start : min(start + k, len(self._ctx) - n)].tolist()",
             ),
-            "skip the grams across the border of an append": ("oldest = max(0, old - n)", "oldest = old"),
-            "skip the grams across the border of a bulk append": (
-                "            start = max(0, old - n)\n            if start < new",
-                "            start = old\n            if start < new",
-            ),
+            "skip the grams across the border of an append": ("first = max(0, old - most)", "first = max(0, old - 1)"),
             "take bytes for tokens where they are not cut at one": (
                 "            while at > 0 and at % _TOKEN:",
                 "            while False:",
@@ -55,15 +72,14 @@ MUTANTS = [
                 "low, high = 0, len(raw)",
             ),
             "look for a longer gram left of the first that is shorter": (
-                "                low = max(0, at - _TOKEN)",
-                "                high = at + width",
+                "                low = max(0, (place - n) * _TOKEN)",
+                "                high = (place + 1) * _TOKEN",
             ),
-            "leave out of the index what was searched": ("            old = 0\n", ""),
-            "take a long match for one of max_ngram": ("n = min(index.length[state], index.depth)", "n = 1"),
-            "copy from the end of the context itself": (
-                "            if index.count[state]:  # it has occurred before",
-                "            if state:",
+            "leave out of the index what was searched": (
+                "old, self._num_in = self._num_in, len(ctx) - 1",
+                "old, self._num_in = max(self._num_in, NUM_SCANNED), len(ctx) - 1",
             ),
+            "index the end of the context itself": ("len(recent) - 1):", "len(recent)):"),
         },
     ),
     *mistakes(
@@ -99,8 +115,8 @@ MUTANTS = [
             ),
             "let one text run into the next": ("        self._last = self._anchor = 0\n", ""),
             "leave the end of a text uncounted": (
-                "            self.count[state] += 1\n            self.recent",
-                "            self.recent",
+                "            self.count[state] += 1\n        self._last",
+                "            pass\n        self._last",
             ),
             "keep leaders where they were when they rise": (
                 "if to < at:\n                order.insert(to, order.pop",

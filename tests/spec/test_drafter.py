@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spec import Drafter, SpecConfig, SpecError, prompt_lookup, propose
-from spec.lookup_index import GramIndex, LongGramIndex
+from spec.lookup_index import LookupIndex
 
 configs = st.one_of(
     st.builds(
@@ -83,28 +83,29 @@ def looks_up(index, pieces, max_ngram, min_ngram, is_earliest):
 @given(
     st.integers(1, 4).flatmap(lambda vocab: st.lists(st.lists(st.integers(0, vocab - 1), max_size=60), max_size=5)),
     st.integers(1, 3),
-    st.integers(0, 4),
+    st.sampled_from([0, 1, 2, 3, 4, 9, 60]),
     st.booleans(),
-    st.sampled_from([GramIndex, LongGramIndex]),
 )
-def test_both_lookup_indexes_find_either_occurrence(pieces, min_ngram, more, is_earliest, kind):
+def test_the_lookup_index_finds_either_occurrence(pieces, min_ngram, more, is_earliest):
     with mock.patch("spec.lookup_index.NUM_SCANNED", 0):
-        index = kind(min_ngram + more, min_ngram, is_earliest=is_earliest)
+        index = LookupIndex(min_ngram + more, min_ngram, is_earliest=is_earliest)
         looks_up(index, pieces, min_ngram + more, min_ngram, is_earliest)
 
 
 @settings(max_examples=300)
 @given(
-    st.lists(st.lists(st.sampled_from([0, 1, 256, 257, 65536, 2**24, 2**31 - 1]), max_size=20), max_size=6),
+    st.lists(
+        st.lists(st.sampled_from([0, 1, 256, 257, 65536, 2**24, 2**31 - 1, -1, -(2**31)]), max_size=20), max_size=6
+    ),
     st.integers(1, 3),
     st.integers(0, 3),
     st.booleans(),
-    st.sampled_from([20, 512]),
+    st.sampled_from([0, 20, 512]),
 )
 def test_a_short_context_is_searched_and_indexed_when_it_is_long(pieces, min_ngram, more, is_earliest, num_scanned):
     """Ids whose bytes look like others' where they are not cut at a token."""
     with mock.patch("spec.lookup_index.NUM_SCANNED", num_scanned):
-        index = GramIndex(min_ngram + more, min_ngram, is_earliest=is_earliest)
+        index = LookupIndex(min_ngram + more, min_ngram, is_earliest=is_earliest)
         looks_up(index, pieces, min_ngram + more, min_ngram, is_earliest)
 
 
@@ -159,3 +160,15 @@ def test_a_gram_across_the_border_of_two_long_appends_is_found():
     drafter = Drafter(cfg, range(600))
     drafter.append([*range(1000, 1050), 599, 1000])
     assert drafter.propose(4) == [1001, 1002, 1003, 1004]
+
+
+@given(st.lists(st.integers(0, 3), max_size=200), st.integers(1, 40))
+def test_the_lookup_index_has_two_entries_a_token_at_the_most(tokens, max_ngram):
+    with mock.patch("spec.lookup_index.NUM_SCANNED", 0):
+        index = LookupIndex(max_ngram, 1, is_earliest=False)
+        index.append(tokens)
+        assert len(index._edges) <= 2 * len(tokens)
+        index.append(tokens * 3)
+        num_entries = len(index._edges)
+        index.append(tokens * 5)
+        assert len(index._edges) <= num_entries + 2 * max_ngram, "what repeats itself adds none"
