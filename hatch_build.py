@@ -108,5 +108,6 @@ class CustomBuildHook(BuildHookInterface[Any]):
 
 if __name__ == "__main__":
     copy = Path(sys.argv[1])
-    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "out", "*.so", "*.pyd"))
+    made = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "out", "*.so", "*.pyd")
+    shutil.copytree(ROOT, copy, ignore=made)
     compile_in(copy, "")

@@ -54,7 +54,9 @@ def copy_of_project() -> Iterator[Path]:
         for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
             shutil.copy(ROOT / name, copy)
         for package in packages():
-            shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.pyd"))
+            shutil.copytree(
+                ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.pyd")
+            )
         yield copy
 
 
