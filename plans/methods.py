@@ -67,13 +67,32 @@ def methods(max_ngram: int = 3, min_ngram: int = 1) -> dict[str, Method]:
     chain = SpecConfig("suffix", MAX_SIZE, rule="match")  # type: ignore[arg-type]
     tree = SpecConfig("suffix", shape=BestFirst(MAX_SIZE), rule="match")  # type: ignore[arg-type]
     found = (
-        Method("lookup", "prompt lookup, latest occurrence", lookup("latest"), draft_us=2),
-        Method("lookup-earliest", "prompt lookup, earliest occurrence", lookup("earliest"), draft_us=2),
-        Method("ngram", "n-gram model of the request", ngram, draft_us=10),
-        Method("suffix", "suffix decoding, a chain", chain, draft_us=20),
-        Method("suffix-tree", "suffix decoding, a tree", tree, draft_us=30),
-        Method("suffix-finished", "suffix decoding with finished requests, a chain", chain, True, 30),
-        Method("suffix-finished-tree", "suffix decoding with finished requests, a tree", tree, True, 50),
+        Method(
+            "lookup",
+            "prompt lookup: what came after the last tokens where they stood before, the latest time",
+            lookup("latest"),
+            draft_us=2,
+        ),
+        Method("lookup-earliest", "prompt lookup, the earliest time", lookup("earliest"), draft_us=2),
+        Method(
+            "ngram",
+            "n-gram model of the request: token by token what came most often after the last ones",
+            ngram,
+            draft_us=10,
+        ),
+        Method(
+            "suffix",
+            "suffix decoding: what came most often after the longest match in the request, a chain",
+            chain,
+            draft_us=20,
+        ),
+        Method("suffix-tree", "suffix decoding, a tree of several continuations", tree, draft_us=30),
+        Method(
+            "suffix-finished", "suffix decoding from the requests before it in the log too, a chain", chain, True, 30
+        ),
+        Method(
+            "suffix-finished-tree", "suffix decoding from the requests before it in the log too, a tree", tree, True, 50
+        ),
     )
     return {method.name: method for method in found}
 

@@ -1,10 +1,13 @@
 """A plan as one page that needs nothing else, in light and dark."""
 
+import re
+from collections.abc import Iterable
 from functools import partial
 from html import escape
 from pathlib import Path
+from typing import get_args
 
-from plans.answers import Estimate, Plan, SizeAnswer
+from plans.answers import Estimate, Plan, SizeAnswer, Verdict
 from plans.methods import BEST
 from sims import plots
 from sims.page import both, document, legend, section, table
@@ -12,6 +15,7 @@ from sims.plots import Layer
 
 _COLOURS = ("s1", "s2", "s3", "s4", "s5", "s6", "s7", "s9", "s10")
 _LIMIT = "s8"
+_FLAG = re.compile(r"--[\w-]+")  # is not broken at its hyphens
 _ENGINES = {
     "outrider": "Outrider, runtime.toml",
     "vllm": "vLLM, vllm serve",
@@ -32,22 +36,24 @@ def _head(plan: Plan) -> str:
     kind = "good" if to.method is not None else "partial"
     said = "Recommended: " if to.method is not None else "Recommended: do not speculate. "
     reason = to.reason.removeprefix("do not: ")
+    if to.method is not None:
+        reason += f". Up to {to.size} tokens are guessed at a time, by {plan.methods[to.method]}"
     chosen = _chosen(plan)
-    costs = "at no batch" if chosen.costs_from is None else f"from {chosen.costs_from} on"
+    costs = "none" if chosen.costs_from is None else f"{chosen.costs_from:,}"
     tiles = [
         (f"{log.num_requests:,}", "requests recorded"),
         (f"{log.num_tokens:,}", "tokens of answers"),
         (f"{log.mean_context:,.0f}", "tokens of context, on average"),
         (f"{chosen.tokens_per_round.value:.2f}", "tokens a pass with the best drafts"),
         (f"{chosen.speed[plan.batches.index(to.batch)].value:.2f}x", f"their speed at batch {to.batch}"),
-        (costs, "batch at which they are slower"),
+        (costs, "sequences at a time from which they are slower than no drafts"),
     ]
     warnings = "".join(f'<div class="verdict partial">{escape(warning)}</div>' for warning in log.warnings)
     return (
-        f'<h1>What speculation would gain</h1><p class="note">On {log.num_requests:,} recorded requests, with the cost '
-        f"of passes: {escape(plan.cost[0])}. In speculative decoding a few tokens are guessed and checked in one pass "
-        "of the model; the text stays the same, and where guesses come true there are fewer passes. How many would "
-        "have come true is counted in the recorded answers.</p>"
+        f'<h1>What speculation would gain</h1><p class="note">In speculative decoding a few tokens are guessed, which '
+        "is a draft, and checked in one pass of the model; the text stays the same, and where guesses come true there "
+        f"are fewer passes. How many would have come true is counted in the answers of {log.num_requests:,} recorded "
+        f"requests. What a pass takes is computed or measured: {escape(plan.cost[0])}.</p>"
         f'<div class="verdict {kind}">{said}{escape(reason)}</div>{warnings}<div class="tiles">'
         + "".join(f'<div class="tile"><b>{value}</b><span>{label}</span></div>' for value, label in tiles)
         + "</div>"
@@ -99,13 +105,16 @@ def _speed(plan: Plan) -> str:
         "method with the size that is best there. Guesses cost rows of a pass. While few sequences run, the pass "
         "waits for memory and rows are nearly free; when many run, rows take time of their own. The dashed curve is "
         "the limit: in each round the method that does best, and no guess that fails.",
-        legend(layers) + both(drawn),
+        legend(layers)
+        + both(drawn)
+        + '<p class="axis">across: sequences in a batch; up: speed, where 1 is decoding without drafts</p>'
+        + f"<h3>The methods</h3>{table(('', ''), plan.methods.items())}",
         "",
     ) + section(
         "The best at each batch",
         "In brackets: between which values the speed would lie for 95 of 100 logs of such requests. Adaptive: the "
         "best method that was replayed, its drafts cut in each round to what has been worth its cost so far.",
-        f'<div class="scroll">{table(("batch", "plain pass", "best", "speed", "adaptive", ""), rows)}</div>',
+        _with_verdicts(("batch", "plain pass", "best", "speed", "adaptive", ""), rows),
     )
 
 
@@ -143,10 +152,11 @@ def _sizes(plan: Plan) -> str:
     named = escape(f"{chosen.method} {chosen.size}")
     return section(
         "Tokens a round, by size",
-        "How many tokens a pass gives on average, by how many it may guess (the dashed line: without guesses).",
+        "A round is a pass with its draft. How many tokens it gives on average, by how many it may guess (the dashed "
+        "line: without guesses).",
         legend(layers)
         + both(drawn)
-        + '<div class="pair">'
+        + '<p class="axis">across: most tokens guessed in a round; up: tokens that a round gives</p><div class="pair">'
         + (f"<div><h3>Accepted, by position in the draft: {named}</h3>{columns}</div>" if columns else "")
         + f'</div><div class="scroll">{table(head, rows)}</div>',
     )
@@ -163,7 +173,9 @@ def _requests(plan: Plan) -> str:
     pairs = pairs[first : last + 1]
     labels = [f"{low:.2g}" for low, _, _ in pairs]
     notes = [f"{low:.2f}x to {high:.2f}x: {count:,} of {total:,}" for low, high, count in pairs]
-    drawn = plots.columns("Requests by speed", labels, [count / total for _, _, count in pairs], notes)
+    shares = [count / total for _, _, count in pairs]
+    most = next(top for top in (0.2, 0.4, 1.0) if max(shares) <= top)
+    drawn = plots.columns("Requests by speed", labels, shares, notes, most)
     slower = sum(count for _, high, count in pairs if high <= 1 + 1e-9) / total
     named = escape(f"{chosen.method} {chosen.size}")
     return section(
@@ -194,13 +206,13 @@ def _categories(plan: Plan) -> str:
         "By category",
         f"The same, {escape(f'{chosen.method} {chosen.size}')} at batch {plan.recommendation.batch}, for each kind of "
         "request that the log names.",
-        f'<div class="scroll">{table(head, rows)}</div>',
+        _with_verdicts(head, rows),
     )
 
 
 def _configuration(plan: Plan) -> str:
     parts = "".join(
-        f"<h3>{escape(_ENGINES[engine])}</h3><pre>{escape(text.rstrip())}</pre>"
+        f"<h3>{escape(_ENGINES[engine])}</h3><pre>{_unbroken(text)}</pre>"
         for engine, text in plan.recommendation.configuration.items()
     )
     return section(
@@ -208,6 +220,10 @@ def _configuration(plan: Plan) -> str:
         "Where an engine does not draft in the same way, what comes nearest; the comment says how it differs.",
         parts,
     )
+
+
+def _unbroken(text: str) -> str:
+    return _FLAG.sub(r"<span>\g<0></span>", escape(text.rstrip()))
 
 
 def _rests_on(plan: Plan) -> str:
@@ -219,7 +235,6 @@ def _rests_on(plan: Plan) -> str:
         ("not used", unused or "none"),
         *([] if log.sample is None else [("models", log.sample.told())]),
         ("tokenizer", "none: the log has ids" if log.tokenizer is None else log.tokenizer),
-        *((name, about) for name, about in plan.methods.items()),
     ]
     cost = "".join(f"<li>{escape(line)}</li>" for line in plan.cost)
     return section(
@@ -228,6 +243,14 @@ def _rests_on(plan: Plan) -> str:
         "of passes is right they do not say.",
         table(("", ""), facts) + f"<details><summary>the cost of passes</summary><ul>{cost}</ul></details>",
     )
+
+
+def _with_verdicts(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """Write a table whose last column says what gains."""
+    written = table(head, rows)
+    for verdict in get_args(Verdict):
+        written = written.replace(f"<td>{verdict}</td></tr>", f'<td class="{verdict}">{verdict}</td></tr>')
+    return f'<div class="scroll">{written}</div>'
 
 
 def _told(of: Estimate) -> str:

@@ -101,7 +101,7 @@ def make_plan(log: Log, asked: Asked, watch: Watch = lambda what, num: None) -> 
         list(SPEED_EDGES),
         {method.name: method.about for method in asked.methods}
         | {method.name: method.about for method in _models(asked)}
-        | {given.name: "as given" for given in asked.given},
+        | {given.name: f"rates of acceptance as given: {', '.join(map(str, given.rates))}" for given in asked.given},
         choices,
         [answer for answer in answers if not answer.size],
         best,

@@ -156,10 +156,10 @@ def histogram(title: str, latency: Latency, width: int = HALF, height: int = 210
     return frame.svg(title)
 
 
-def columns(title: str, labels: Sequence[str], shares: Sequence[float], notes: Sequence[str]) -> str:
-    """Draw a column per label, its height a share of 1."""
-    frame = _Frame(HALF, 210, 1.0)
-    for tick in (0, 0.25, 0.5, 0.75, 1):
+def columns(title: str, labels: Sequence[str], shares: Sequence[float], notes: Sequence[str], most: float = 1.0) -> str:
+    """Draw a column per label, its height a share of 1; `most` is the largest there is room for."""
+    frame = _Frame(HALF, 210, most)
+    for tick in (0, 0.25 * most, 0.5 * most, 0.75 * most, most):
         y = frame.y(tick)
         frame.parts.append(f'<line class="grid" x1="{_LEFT}" x2="{frame.width - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         frame.parts.append(_text(_LEFT - 8, y + 4, f"{tick:.0%}", "end"))
