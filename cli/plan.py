@@ -9,6 +9,7 @@ import msgspec
 from cli.endings import Unusable
 from cli.options import NOT_NEGATIVE, SEED, Numbers, refuse_without_effect
 from cli.outputs import OutFile, Output
+from cli.plan_load import load_options, read_load
 from cli.plan_models import Drafts, open_drafts, open_target
 from cli.plan_text import print_plan
 from cli.progress import Progress
@@ -72,7 +73,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--sample", type=click.IntRange(1), default=32, show_default=True, help="Requests that models are run on, drawn."
 )
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Of that draw.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Of that draw, and of arrivals.")
 @click.option(
     "--draft-step",
     type=NOT_NEGATIVE,
@@ -94,6 +95,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--batches", type=Numbers(check_batches), default=BATCHES, show_default="1,2,4,...,256", help="To answer for."
 )
 @click.option("--batch", type=click.IntRange(1), help="To recommend for.", show_default="the first of --batches")
+@load_options
 @click.option("--explain", is_flag=True, help="Print the cost's formula and every constant.")
 @click.option("--json", "json_file", type=OutFile(), help="Write the plan as JSON; - is standard output.")
 @click.option("--html", "html_file", type=OutFile(), help="Write the plan as one HTML page with plots.")
@@ -141,7 +143,9 @@ def read_plan(ctx: click.Context) -> tuple[Log, Asked]:
     if batch not in batches:
         batches = sorted({*batches, batch})
     has_target = o["target"] is not None
-    needs_target = dict.fromkeys(("draft_model", "heads", "sample", "seed", "draft_step"), (has_target, "--target"))
+    load = read_load(ctx)
+    needs_target = dict.fromkeys(("draft_model", "heads", "sample", "draft_step"), (has_target, "--target"))
+    needs_target["seed"] = (has_target or bool(load and load.rates), "--target or --rate")
     drafts = o["draft_model"] or o["heads"]
     refuse_without_effect(ctx, needs_target | {"target": (bool(drafts), "--draft-model or --heads")})
     tokenizer = o["tokenizer"] or o["target"] or WORDS
@@ -171,6 +175,7 @@ def read_plan(ctx: click.Context) -> tuple[Log, Asked]:
         batches,
         batch,
         models,
+        load,
     )
     taken = {method.name for method in asked.methods}
     if models is not None:

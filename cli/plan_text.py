@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from plans.answers import Estimate, Plan, SizeAnswer
+from plans.answers import Estimate, LoadAnswers, Plan, SizeAnswer
 from plans.methods import BEST
 
 _STYLES = {"gains": "bold green", "costs": "bold red", "unclear": "bold yellow"}
@@ -37,6 +37,8 @@ def print_plan(plan: Plan, *, is_explained: bool) -> None:
     _print_methods(plan, console)
     if plan.categories:
         _print_categories(plan, console)
+    if plan.load is not None:
+        _print_load(plan.load, console)
     for engine, text in to.configuration.items():
         _say(console, f"\n{engine}", "bold")
         _say(console, text.rstrip())
@@ -101,6 +103,28 @@ def _print_categories(plan: Plan, console: Console) -> None:
             Text(of.verdict, _STYLES[of.verdict]),
         )
     console.print(table)
+
+
+def _print_load(load: LoadAnswers, console: Console) -> None:
+    what = "the recommended" if load.is_recommended else "the best of text"
+    names = ("a second", "", "batch", "TTFT p50", "p99", "TPOT p50", "p99", "ITL p99", "tokens/s", "good", "speed")
+    table = _table(f"under load: plain and {what}, {load.choice}", names)
+    for answer in load.answers:
+        rate = "trace" if answer.rate is None else f"{answer.rate:g}"
+        for name, service, speed in (("plain", answer.plain, ""), ("drafted", answer.drafted, f"{answer.speed:.2f}")):
+            times = (service.ttft_ms.p50, service.ttft_ms.p99, service.tpot_ms.p50, service.tpot_ms.p99)
+            table.add_row(
+                rate if name == "plain" else "",
+                name,
+                f"{service.mean_batch:.1f}",
+                *("" if ms is None else f"{ms:,.1f}" for ms in (*times, service.itl_ms.p99)),
+                f"{service.tokens_per_s:,.0f}",
+                f"{service.good_share:.0%}",
+                speed,
+            )
+    console.print(table)
+    good = f"within {load.slo_ttft_ms:g} ms to the first token and {load.slo_tpot_ms:g} ms a token after it"
+    _say(console, f"times in ms; good: {good}; speed: the mean time to a whole answer, plain over drafted")
 
 
 def _split(of: Estimate) -> tuple[str, str]:

@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from sims.service import Service
+
 Verdict = Literal["gains", "costs", "unclear"]
 
 
@@ -123,6 +125,32 @@ class LogAnswer(msgspec.Struct, frozen=True):
     """What methods that need a model are measured on; None where there are none."""
 
 
+class LoadAnswer(msgspec.Struct, frozen=True):
+    """Plain decoding and the choice at a rate of arrivals."""
+
+    rate: float | None
+    """Requests a second, Poisson; None for the times of a trace."""
+    num_requests: int
+    num_tokens: int
+    plain: Service
+    drafted: Service
+    speed: float
+    """Mean time to a whole answer, plain over drafted."""
+
+
+class LoadAnswers(msgspec.Struct, frozen=True):
+    """The same requests at every rate."""
+
+    choice: str
+    """The recommended method, or the best that was replayed where none is or where it needs a model."""
+    is_recommended: bool
+    slo_ttft_ms: float
+    slo_tpot_ms: float
+    num_left_out: int
+    """Requests that cannot be replayed beside others: without a prompt, or equal prompts answered differently."""
+    answers: list[LoadAnswer]
+
+
 class Plan(msgspec.Struct, frozen=True):
     """The answer."""
 
@@ -137,3 +165,5 @@ class Plan(msgspec.Struct, frozen=True):
     best: list[BatchAnswer]
     categories: list[CategoryAnswer]
     recommendation: Recommendation
+    load: LoadAnswers | None
+    """None where nobody asked."""

@@ -27,7 +27,7 @@ _ENGINES = {
 def page(plan: Plan) -> str:
     """Write the page: a function of the plan alone."""
     style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-    sections = (_speed, _sizes, _requests, _categories, _configuration, _rests_on)
+    sections = (_speed, _sizes, _requests, _categories, _under_load, _configuration, _rests_on)
     return document("Outrider plan", "\n".join([_head(plan), *(write(plan) for write in sections)]), style)
 
 
@@ -207,6 +207,43 @@ def _categories(plan: Plan) -> str:
         f"The same, {escape(f'{chosen.method} {chosen.size}')} at batch {plan.recommendation.batch}, for each kind of "
         "request that the log names.",
         _with_verdicts(head, rows),
+    )
+
+
+def _under_load(plan: Plan) -> str:
+    load = plan.load
+    if load is None:
+        return ""
+    rows = []
+    for answer in load.answers:
+        rate = "the trace's times" if answer.rate is None else f"{answer.rate:g}"
+        for name, of, speed in (("plain", answer.plain, ""), (load.choice, answer.drafted, f"{answer.speed:.2f}x")):
+            times = (of.ttft_ms.p50, of.ttft_ms.p99, of.tpot_ms.p50, of.tpot_ms.p99, of.itl_ms.p99)
+            told = ("" if ms is None else f"{ms:,.1f}" for ms in times)
+            tail = (f"{of.tokens_per_s:,.0f}", f"{of.goodput_per_s:.2f}", f"{of.good_share:.0%}", speed)
+            rows.append((rate, name, f"{of.mean_batch:.1f}", *told, *tail))
+    labels = ["trace" if answer.rate is None else f"{answer.rate:g}" for answer in load.answers]
+    layers = [
+        Layer("plain", _LIMIT, [answer.plain.tpot_ms.p50 or 0.0 for answer in load.answers]),
+        Layer(load.choice, _COLOURS[0], [answer.drafted.tpot_ms.p50 or 0.0 for answer in load.answers]),
+    ]
+    drawn = partial(plots.curves, "Time per output token by requests a second", labels, layers)
+    head = (
+        "requests a second", "", "batch", "TTFT p50", "p99", "TPOT p50", "p99", "ITL p99", "tokens/s", "goodput",
+        "good", "speed",
+    )  # fmt: skip
+    choice = "The recommended choice" if load.is_recommended else "The best drafts of text"
+    return section(
+        "Under load",
+        f"{choice} and plain decoding serve the same {load.answers[0].num_requests:,} requests of the log as they "
+        "come, in an engine whose passes take what the cost says. Faster answers leave sooner, so that fewer run at a "
+        "time: the batch follows from the load. Times are milliseconds: to the first token (TTFT), per token after it "
+        "(TPOT), between two arrivals of tokens (ITL). Good are requests with a first token within "
+        f"{load.slo_ttft_ms:g} ms and {load.slo_tpot_ms:g} ms a token after it; goodput is how many of them are "
+        "answered a second. Speed is the mean time to a whole answer, plain over drafted. The curves: the median of "
+        "the time per output token, in ms.",
+        (legend(layers) + both(drawn) if len(load.answers) > 1 else "")
+        + f'<div class="scroll">{table(head, rows)}</div>',
     )
 
 

@@ -8,16 +8,18 @@ import numpy as np
 from models.protocol import Model
 from plans.adaptive import AdaptiveReplay
 from plans.advice import NO_DRAFTS, advice
-from plans.answers import BatchAnswer, Estimate, LogAnswer, Plan, Recommendation, SampleAnswer, SizeAnswer
+from plans.answers import BatchAnswer, Estimate, LoadAnswers, LogAnswer, Plan, Recommendation, SampleAnswer, SizeAnswer
 from plans.counted import SPEED_EDGES, Counted, costs_from, estimate
 from plans.errors import PlanError
 from plans.gain import Cost, Given, Rows, plain_s, speedups
+from plans.load import Choice, Load, answer_load, take_requests
 from plans.logs import Log, Recording
 from plans.methods import BEST, ORACLE, Config, Method
 from plans.model_replay import ModelMethod, ModelReplay
 from plans.replay import Replay
 from plans.sample import Reservoir
 from plans.tally import Tally
+from sims.service import Speculating
 
 
 class Models(NamedTuple):
@@ -42,6 +44,7 @@ class Asked(NamedTuple):
     batch: int
     """To recommend for."""
     models: Models | None = None
+    load: Load | None = None
 
 
 Watch = Callable[[str, int], None]
@@ -94,6 +97,7 @@ def make_plan(log: Log, asked: Asked, watch: Watch = lambda what, num: None) -> 
         best.append(BatchAnswer(batch, plain_ms, top.method, top.size, speed, cut, of_adaptive.get(batch), verdict))
     of = next(answer for answer in best if answer.batch == asked.batch)
     config = Config(of.method, of.size)
+    recommendation = _recommend(best, choices, asked)
     return Plan(
         LogAnswer(whole.num_requests, whole.num_tokens, whole.num_prompt_tokens, context, unused, *log.told(), sample),
         asked.cost.explain() + _explain_drafts(asked),
@@ -106,7 +110,10 @@ def make_plan(log: Log, asked: Asked, watch: Watch = lambda what, num: None) -> 
         [answer for answer in answers if not answer.size],
         best,
         next((each.by_category(config) for each in counted if config in each.configs), []),
-        _recommend(best, choices, asked),
+        recommendation,
+        None
+        if asked.load is None
+        else _under_load(log, recommendation, of, of_texts, asked, asked.load, context, watch),
     )
 
 
@@ -183,6 +190,36 @@ def _adaptive(
         )
         for i, (batch, _) in enumerate(entries)
     }
+
+
+def _under_load(
+    log: Log,
+    recommendation: Recommendation,
+    best: BatchAnswer,
+    of_texts: Sequence[SizeAnswer],
+    asked: Asked,
+    load: Load,
+    context: float,
+    watch: Watch,
+) -> LoadAnswers:
+    """Serve requests of the log plainly and as recommended; where that needs a model, with the best drafts of text."""
+    methods = {method.name: method for method in asked.methods}
+    at = asked.batches.index(asked.batch)
+    is_recommended = recommendation.method in methods
+    is_adaptive = recommendation.is_adaptive
+    if is_recommended and recommendation.method is not None:
+        config = Config(recommendation.method, recommendation.size)
+    else:
+        top = max(of_texts, key=lambda answer: answer.speed[at].value)
+        is_adaptive = best.adaptive is not None and best.adaptive.value > top.speed[at].value
+        config = Config(top.method, asked.sizes[-1] if is_adaptive else top.size)
+    method = methods[config.method]
+    how = Speculating(method.config(config.size), is_adaptive, method.draft_us * 1e-6)
+    choice = Choice(how, asked.batch, context)
+    taken, num_left_out = take_requests(log, load.num_requests)
+    answers = answer_load(taken, choice, asked.cost, load, watch)
+    name = config.name + (", adaptive" if is_adaptive else "")
+    return LoadAnswers(name, is_recommended, *load.targets, num_left_out, answers)
 
 
 def _given(given: Given, size: int, asked: Asked, context: float) -> SizeAnswer:
