@@ -64,7 +64,8 @@ def find(kind: type[S], known: dict[str, S], asked: str) -> S:
         return known[asked]
     path = Path(asked)
     if path.suffix != ".toml":
-        raise PlanError(f"{asked!r} is not known: {', '.join(sorted(known))}, or a file.toml")
+        what = "hardware" if kind is Hardware else "model"
+        raise PlanError(f"{what} {asked!r} is not known: {', '.join(sorted(known))}, or a file.toml")
     try:
         fields = {"name": path.stem} | msgspec.toml.decode(path.read_bytes())
         return msgspec.convert(fields, kind)

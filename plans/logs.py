@@ -14,6 +14,7 @@ from plans.tokens import Encoder
 from sims.errors import SimError
 from sims.recordings import Conversation, nothing_to_use, stream_conversations
 
+_REPLIES = ("response", "reply", "completion")
 _MOST_ID = 2**24
 """Beyond any vocabulary: an id from there on is no id."""
 
@@ -54,7 +55,7 @@ class Log:
             before = self.num_used
             of_file = Counter[str]()
             try:
-                layout, conversations = stream_conversations(path, self._layout, of_file, tool_calls_as_text)
+                layout, conversations = stream_conversations(path, self._layout, of_file, as_recorded)
                 for conversation in conversations:
                     recording = self._recording(conversation, of_file)
                     if recording is None:
@@ -105,6 +106,27 @@ class Log:
                 "tokens are words, which is approximate: give --tokenizer the model's own to have its acceptance"
             )
         return encoder.name, encoder.is_approximate, warnings
+
+
+def as_recorded(row: Any) -> Any:
+    """Bring a row into one of the layouts: a reply beside its messages is the last of them, calls of tools are text."""
+    return tool_calls_as_text(_with_reply(row))
+
+
+def _with_reply(row: Any) -> Any:
+    messages = row.get("messages") if isinstance(row, Mapping) else None
+    key = next((key for key in _REPLIES if row.get(key) is not None), None) if isinstance(messages, list) else None
+    if not messages or key is None or (isinstance(messages[-1], Mapping) and messages[-1].get("role") == "assistant"):
+        return row
+    reply = row[key]
+    if isinstance(reply, Mapping) and isinstance(reply.get("choices"), list) and reply["choices"]:
+        choice = reply["choices"][0]
+        reply = choice.get("message") if isinstance(choice, Mapping) else choice
+    if isinstance(reply, str):
+        reply = {"role": "assistant", "content": reply}
+    if not isinstance(reply, Mapping):
+        return row
+    return {name: value for name, value in row.items() if name != key} | {"messages": [*messages, reply]}
 
 
 def tool_calls_as_text(row: Any) -> Any:

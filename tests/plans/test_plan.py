@@ -137,6 +137,31 @@ def test_tool_calls_are_what_was_said():
     assert row["messages"][1]["tool_calls"] == [call]
 
 
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"response": {"choices": [{"message": {"role": "assistant", "content": "b c"}}], "usage": {}}},
+        {"response": {"role": "assistant", "content": "b c"}},
+        {"reply": "b c"},
+        {"completion": "b c", "usage": None},
+    ],
+)
+def test_a_reply_beside_the_messages_is_the_answer(tmp_path, beside):
+    asked = {"messages": [{"role": "user", "content": "a"}], "category": "x"}
+    inside = {"messages": [*asked["messages"], {"role": "assistant", "content": "b c"}], "category": "x"}
+    found, expected = (
+        [(r.tokens.tolist(), r.num_prompt, r.category) for r in Log([write(tmp_path / name, row)], None, Words())]
+        for name, row in (("beside", asked | beside), ("inside", inside))
+    )
+    assert found == expected
+    assert found[0][2] == "x"
+    log = Log(
+        [write(tmp_path / "log", inside, asked | {"reply": 7}, asked | {"response": {"choices": []}})], None, Words()
+    )
+    assert len(list(log)) == 1
+    assert log.unused == {"a conversation without an answer": 2}
+
+
 def test_a_log_is_read_with_what_cannot_be_used_counted(tmp_path):
     path = write(
         tmp_path / "log", ids("a b", "c d"), ids("a", ""), {"prompt": "a"}, ids([1], [2**24]), ids("a", [1]), 7
