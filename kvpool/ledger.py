@@ -27,6 +27,13 @@ class _Sequence:
         self.unindexed: list[int] = []  # the cached tokens past the indexed blocks
 
 
+class _Sequences(dict[int, _Sequence]):
+    """The sequences that hold blocks, by their ids."""
+
+    def __missing__(self, seq: int) -> _Sequence:
+        raise KvPoolError(f"seq: {seq} holds no blocks")
+
+
 class Ledger:
     """Every sequence's block table by the sequence's id, over one pool whose references it alone takes and gives.
 
@@ -37,7 +44,7 @@ class Ledger:
     def __init__(self, pool: KvPool, prefix_cache: bool = True) -> None:
         self.pool = pool
         self._prefix_cache = prefix_cache
-        self._sequences: dict[int, _Sequence] = {}
+        self._sequences = _Sequences()
 
     def admit(self, seq: int, prompt: Sequence[int], salt: Salt, num_tokens: int) -> int | None:
         """Give `seq` the longest cached prefix of `prompt` and room for `num_tokens` more, at most to its end.
@@ -75,7 +82,7 @@ class Ledger:
         if num_tokens < 0:
             raise KvPoolError(f"num_tokens: {num_tokens}, must be at least 0")
         try:
-            self._reserve(self._sequence(seq), num_tokens)
+            self._reserve(self._sequences[seq], num_tokens)
         except OutOfBlocks:
             return False
         return True
@@ -88,7 +95,7 @@ class Ledger:
         when the first `covered` positions that it has written include the block: a hit brings both. Raises
         KvPoolError for more tokens than had room.
         """
-        sequence = self._sequence(seq)
+        sequence = self._sequences[seq]
         length = sequence.cached + len(tokens)
         if length > sequence.reserved:
             raise KvPoolError(f"tokens: {len(tokens)}, room was made for {sequence.reserved - sequence.cached}")
@@ -107,11 +114,11 @@ class Ledger:
 
     def table(self, seq: int) -> list[int]:
         """Copy the block table of `seq`."""
-        return self._sequence(seq).table.copy()
+        return self._sequences[seq].table.copy()
 
     def cached(self, seq: int) -> int:
         """Positions of `seq` that are kept, as of the last commit."""
-        return self._sequence(seq).cached
+        return self._sequences[seq].cached
 
     def forget_all(self) -> None:
         """Release every sequence and clear the prefix index: the memory behind all blocks was lost."""
@@ -135,12 +142,6 @@ class Ledger:
             if not table or not 0 < fill(table[-1]) == reserved - size * (len(table) - 1):
                 raise KvPoolError(f"sequence {seq}: {len(table)} blocks do not fit {reserved} positions")
 
-    def _sequence(self, seq: int) -> _Sequence:
-        sequence = self._sequences.get(seq)
-        if sequence is None:
-            raise KvPoolError(f"seq: {seq} holds no blocks")
-        return sequence
-
     def _reserve(self, sequence: _Sequence, num_tokens: int) -> None:
         if not self._set_end(sequence, sequence.reserved + num_tokens):
             extend(self.pool, sequence.table, num_tokens)
@@ -149,8 +150,9 @@ class Ledger:
     def _set_end(self, sequence: _Sequence, end: int) -> bool:
         """Let the table end at `end` where that only moves the fill of its last block: most rounds are of that kind."""
         table = sequence.table
-        fill = end - self.pool.block_tokens * (len(table) - 1)
-        if not table or not 0 < fill <= self.pool.block_tokens or end == sequence.reserved:
+        size = self.pool.block_tokens
+        fill = end - size * (len(table) - 1)
+        if not table or not 0 < fill <= size or end == sequence.reserved:
             return False
         self.pool.set_fill(table[-1], fill)
         return True

@@ -59,6 +59,7 @@ class KvPool:
         self._free = array("i", range(num_blocks - 1, -1, -1))  # the last one released is the first one out
         self._evictable: OrderedDict[int, None] = OrderedDict()  # oldest first
         self._index = PrefixIndex(block_tokens)
+        self._indexed = self._index.blocks()  # a view
         self._copies: list[BlockCopy] = []
 
     # Owners and fills.
@@ -104,7 +105,7 @@ class KvPool:
         if self._refs[block]:
             return
         self._num_held -= 1
-        if block in self._index:
+        if block in self._indexed:
             self._evictable[block] = None
         else:
             self._set_free(block)
@@ -121,16 +122,16 @@ class KvPool:
 
     def set_fill(self, block: int, n: int) -> None:
         """Say how many slots are filled. Raises KvPoolError where `n` is out of range or the block is immutable."""
-        self._require_held(block)
-        self._require_fill(n)
-        if self.is_immutable(block):
-            reason = "the prefix index knows it" if block in self._index else f"it has {self._refs[block]} owners"
+        if not 0 <= block < self.num_blocks or self._refs[block] != 1 or block in self._indexed:
+            self._require_held(block)
+            reason = "the prefix index knows it" if block in self._indexed else f"it has {self._refs[block]} owners"
             raise KvPoolError(f"block {block} is immutable: {reason}")
+        self._require_fill(n)
         self._fills[block] = n
 
     def is_immutable(self, block: int) -> bool:
         """Whether the block has two owners or the prefix index knows it."""
-        return self._refs[block] > 1 or block in self._index
+        return self._refs[block] > 1 or block in self._indexed
 
     def require_held(self, blocks: Sequence[int]) -> None:
         """Raise KvPoolError unless every block is known, held and named once."""

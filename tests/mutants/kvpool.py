@@ -209,8 +209,8 @@ MUTANTS = [
     mutant(
         "leave an empty block at the end of a table",
         LEDGER,
-        "        if not table or not 0 < fill <= self.pool.block_tokens or end == sequence.reserved:\n",
-        "        if not table or not 0 <= fill <= self.pool.block_tokens or end == sequence.reserved:\n",
+        "        if not table or not 0 < fill <= size or end == sequence.reserved:\n",
+        "        if not table or not 0 <= fill <= size or end == sequence.reserved:\n",
     ),
     mutant(
         "find a block that was given back, where a twin of it is left",
