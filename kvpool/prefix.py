@@ -21,14 +21,56 @@ Salt = str | tuple[str | None, str] | None
 class _Node:
     """The content of one block in its context. A root has a salt for key, no parent and no blocks."""
 
-    __slots__ = ("children", "key", "oldest", "parent", "younger")
+    __slots__ = ("_child", "_others", "key", "oldest", "parent", "younger")
 
     def __init__(self, key: bytes | Salt, parent: "_Node | None") -> None:
         self.key = key
         self.parent = parent
-        self.children: dict[bytes, _Node] = {}
+        self._child: _Node | None = None
+        self._others: dict[bytes | Salt, _Node] | None = None  # by their keys; nearly always there are none
         self.oldest: int | None = None  # of the blocks with this content
         self.younger: dict[int, None] | None = None  # the others in order; nearly always there are none
+
+    def child(self, key: bytes) -> "_Node | None":
+        """Find what continues this with a block of such tokens."""
+        child = self._child
+        if child is not None and child.key == key:
+            return child
+        return None if self._others is None else self._others.get(key)
+
+    def children(self) -> "list[_Node]":
+        """Every node that continues this."""
+        first = [] if self._child is None else [self._child]
+        return first if self._others is None else [*first, *self._others.values()]
+
+    @property
+    def has_children(self) -> bool:
+        """Whether anything continues this."""
+        return self._child is not None or self._others is not None
+
+    def link(self, child: "_Node") -> None:
+        """Take one child more, of a key that none has."""
+        if self._child is None:
+            self._child = child
+        elif self._others is None:
+            self._others = {child.key: child}
+        else:
+            self._others[child.key] = child
+
+    def unlink(self, child: "_Node") -> None:
+        """Forget one of the children."""
+        if child is self._child:
+            self._child = None
+        else:
+            assert self._others is not None, "a child that the node does not have"
+            del self._others[child.key]
+            self._others = self._others or None
+
+    def unlink_all(self) -> "list[_Node]":
+        """Forget the children; which they were."""
+        children = self.children()
+        self._child = self._others = None
+        return children
 
     def blocks(self) -> list[int]:
         """Every block with this content, the oldest first."""
@@ -92,9 +134,10 @@ class PrefixIndex:
             raise KvPoolError(f"parent {parent} is not in the prefix index")
         key = _token_bytes(tokens)
         above = self._root(salt) if parent is None else self._nodes[parent]
-        node = above.children.get(key)
+        node = above.child(key)
         if node is None:
-            node = above.children[key] = _Node(key, above)
+            node = _Node(key, above)
+            above.link(node)
         node.add(block)
         self._nodes[block] = node
 
@@ -107,7 +150,7 @@ class PrefixIndex:
             return found
         # One token at least is left to feed: a block that ends where the prompt ends is not asked for.
         for start in range(0, len(tokens) - size, size):
-            node = node.children.get(_token_bytes(tokens[start : start + size]))
+            node = node.child(_token_bytes(tokens[start : start + size]))
             if node is None:
                 break
             assert node.oldest is not None, "a linked node has a block"
@@ -122,8 +165,8 @@ class PrefixIndex:
             return []
         above = node.parent
         assert above is not None, "a root holds no block"
-        del above.children[node.key]  # type: ignore[arg-type]  # only a root's key is a salt
-        if above.parent is None and not above.children:
+        above.unlink(node)
+        if above.parent is None and not above.has_children:
             del self._roots[above.key]  # type: ignore[arg-type]  # and a root's key is its salt
         return self._drop([node])
 
@@ -137,7 +180,7 @@ class PrefixIndex:
         num_reached = 0
         pending: list[tuple[Salt, _Node]] = list(self._roots.items())
         for salt, root in pending:
-            if root.key != salt or root.parent is not None or root.oldest is not None or not root.children:
+            if root.key != salt or root.parent is not None or root.oldest is not None or not root.has_children:
                 raise KvPoolError(f"prefix index: the root of salt {salt!r} is malformed")
         stack = [child for _, root in pending for child in self._linked(root)]
         while stack:
@@ -152,10 +195,12 @@ class PrefixIndex:
         if num_reached != len(self._nodes):
             raise KvPoolError(f"prefix index: knows {len(self._nodes)} blocks, {num_reached} can be reached")
 
-    @staticmethod
-    def _linked(node: _Node) -> Iterable[_Node]:
-        for key, child in node.children.items():
-            if child.key != key or child.parent is not node:
+    def _linked(self, node: _Node) -> Iterable[_Node]:
+        size = self._block_tokens * array("i").itemsize
+        for child in node.children():
+            key = child.key
+            is_found = isinstance(key, bytes) and len(key) == size and node.child(key) is child
+            if child.parent is not node or not is_found:
                 raise KvPoolError("prefix index: a child that does not know its parent or its tokens")
             yield child
 
@@ -171,8 +216,7 @@ class PrefixIndex:
         while stack:
             node = stack.pop()
             dropped.extend(node.blocks())
-            stack.extend(node.children.values())
-            node.children.clear()
+            stack.extend(node.unlink_all())
         for block in dropped:
             del self._nodes[block]
         return dropped

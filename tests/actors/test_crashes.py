@@ -213,7 +213,7 @@ def test_a_check_of_everything_walks_the_prefix_index():
             await read(running.submit(request([1, 2, 3] * 4)))
             running.check()
             index = running._blocks.ledger.pool._index
-            next(iter(index._roots.values())).children.clear()  # its blocks are known, and found by nobody
+            next(iter(index._roots.values())).unlink_all()  # its blocks are known, and found by nobody
             with pytest.raises(KvPoolError, match="prefix index"):
                 running.check()
             assert running.stats().num_violations == 1

@@ -398,15 +398,15 @@ def test_conservation_is_checked_without_the_tables(counter):
 def nodes(pool):
     index = pool._index
     root = index._roots[None]
-    first = root.children[next(iter(root.children))]
+    first = root.children()[0]
     return index, root, first
 
 
 @pytest.mark.parametrize(
     ("break_it", "message"),
     [
-        (lambda i, r, n: r.children.clear(), "malformed"),
-        (lambda i, r, n: n.children.clear(), "knows 3 blocks, 2 can be reached"),
+        (lambda i, r, n: r.unlink_all(), "malformed"),
+        (lambda i, r, n: n.unlink_all(), "knows 3 blocks, 2 can be reached"),
         (lambda i, r, n: setattr(n, "oldest", None), "without a block"),
         (lambda i, r, n: n.add(7), "not known by their node"),
         (lambda i, r, n: setattr(n, "parent", None), "does not know its parent"),

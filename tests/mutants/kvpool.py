@@ -64,14 +64,26 @@ MUTANTS = [
     mutant(
         "let an indexed block be changed",
         POOL,
-        "return self._refs[block] > 1 or block in self._index",
+        "return self._refs[block] > 1 or block in self._indexed",
         "return self._refs[block] > 1",
+    ),
+    mutant(
+        "let the fill of an indexed block be changed",
+        POOL,
+        "self._refs[block] != 1 or block in self._indexed:",
+        "self._refs[block] != 1:",
+    ),
+    mutant(
+        "let the fill of a block with two owners be changed",
+        POOL,
+        "self._refs[block] != 1 or block in self._indexed:",
+        "not self._refs[block] or block in self._indexed:",
     ),
     mutant(
         "let a block with two owners be changed",
         POOL,
-        "return self._refs[block] > 1 or block in self._index",
-        "return block in self._index",
+        "return self._refs[block] > 1 or block in self._indexed",
+        "return block in self._indexed",
     ),
     mutant("free an indexed block at once", POOL, "self._evictable[block] = None", "self._set_free(block)"),
     mutant(
@@ -85,7 +97,7 @@ MUTANTS = [
     mutant(
         "keep what continued an evicted block",
         PREFIX,
-        "            stack.extend(node.children.values())\n            node.children.clear()\n",
+        "            stack.extend(node.unlink_all())\n",
         "",
     ),
     mutant(
@@ -139,8 +151,15 @@ MUTANTS = [
         "self._root(salt) if parent is None else self._nodes[parent]",
         "self._root(salt)",
     ),
+    mutant("overlook all children but the first", PREFIX, "self._others.get(key)", "None"),
     mutant("keep empty roots", PREFIX, "            del self._roots[above.key]", "            pass"),
-    mutant("leave dropped nodes linked in cycles", PREFIX, "            node.children.clear()\n", ""),
+    mutant("leave dropped nodes linked in cycles", PREFIX, "        self._child = self._others = None\n", ""),
+    mutant(
+        "forget all children with the first",
+        PREFIX,
+        "            self._child = None\n        else",
+        "            self._child = self._others = None\n        else",
+    ),
     mutant(
         "index a partial block",
         POOL,
@@ -227,7 +246,7 @@ MUTANTS = [
     mutant(
         "leave a root behind when its last child has gone",
         PREFIX,
-        "        if above.parent is None and not above.children:\n",
+        "        if above.parent is None and not above.has_children:\n",
         "        if False:\n",
     ),
     mutant(
