@@ -13,6 +13,7 @@ from cli.plan_load import load_options, read_load
 from cli.plan_models import Drafts, open_drafts, open_target
 from cli.plan_text import print_plan
 from cli.progress import Progress
+from cli.ray_option import connect, ray_option
 from plans.errors import PlanError
 from plans.gain import BATCHES, Cost, Given, check_batches
 from plans.hardware import HARDWARE, MODELS, Hardware, ModelShape, find
@@ -24,6 +25,7 @@ from plans.plan import Asked, make_plan
 from plans.roofline import Roofline
 from plans.tokens import WORDS, encoder
 from sims.recordings import FORMATS
+from sims.sweep.ray_pool import RayPool
 from spec.config import MAX_MATCH_TOKENS
 
 _SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
@@ -96,6 +98,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--batch", type=click.IntRange(1), help="To recommend for.", show_default="the first of --batches")
 @load_options
+@ray_option("Replay drafts of text on a Ray cluster, in shards of 512 requests.")
 @click.option("--explain", is_flag=True, help="Print the cost's formula and every constant.")
 @click.option("--json", "json_file", type=OutFile(), help="Write the plan as JSON; - is standard output.")
 @click.option("--html", "html_file", type=OutFile(), help="Write the plan as one HTML page with plots.")
@@ -103,6 +106,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 def plan(
     ctx: click.Context,
     /,
+    ray_address: str | None,
     explain: bool,
     json_file: Output | None,
     html_file: Output | None,
@@ -119,8 +123,12 @@ def plan(
     """
     try:
         log, asked = read_plan(ctx)
+        executor = None
+        if ray_address is not None:
+            connect(ray_address)
+            executor = RayPool()
         with Progress() as progress:
-            answer = make_plan(log, asked, lambda what, num: progress.show(what, num, None))
+            answer = make_plan(log, asked, lambda what, num: progress.show(what, num, None), executor)
     except (PlanError, ImportError) as error:
         raise Unusable(str(error)) from None
     if json_file is None or not json_file.is_stdout:

@@ -23,6 +23,22 @@ DraftSeconds = Callable[[int, float], Rows]
 """`[configs]`: what a batch's drafts of a round take, by the batch and its context."""
 
 
+class Categories:
+    """Names of kinds of requests: so many that are new, and one for all others."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def name(self, category: str | None) -> str | None:
+        """Give the name that a category goes by; None stays None."""
+        if category is None or category in self._known:
+            return category
+        if len(self._known) >= _MOST_CATEGORIES:
+            return OTHER
+        self._known.add(category)
+        return category
+
+
 class Counted:
     """The sums over requests for methods and sizes, with what their passes and drafts cost."""
 
@@ -30,8 +46,9 @@ class Counted:
         self.configs = list(configs)
         self.whole = Tally()
         self.categories: dict[str, Tally] = {}
+        self._names = Categories()
         self._by_speed = np.zeros((len(configs), len(SPEED_EDGES) - 1), np.int64)
-        self._draft_s = draft_s
+        self.draft_s = draft_s
         self._cost = cost
         self._batch = batch
 
@@ -43,11 +60,16 @@ class Counted:
         speeds = self._speeds(rounds.astype(float), np.array(float(n)), self._batch, context)
         places = np.searchsorted(np.array(SPEED_EDGES[1:-1]), speeds)
         self._by_speed[np.arange(len(self.configs)), places] += 1
-        if recording.category is not None:
-            name = recording.category
-            if name not in self.categories and len(self.categories) >= _MOST_CATEGORIES:
-                name = OTHER
+        name = self._names.name(recording.category)
+        if name is not None:
             self.categories.setdefault(name, Tally()).add(number, recording, rounds)
+
+    def merge(self, other: "Counted") -> None:
+        """Add the sums over other requests of the same log, whose categories go by the same names."""
+        self.whole.merge(other.whole)
+        self._by_speed += other._by_speed
+        for name, tally in other.categories.items():
+            self.categories.setdefault(name, Tally()).merge(tally)
 
     def sizes(self, batches: Sequence[int], longest: int) -> list[SizeAnswer]:
         """Answer for every method and size; `longest` is the largest size."""
@@ -93,7 +115,7 @@ class Counted:
         return answers
 
     def _speeds(self, rounds: NDArray[np.float64], tokens: NDArray[np.float64], batch: int, context: float) -> Rows:
-        return speedups(rounds, tokens, self._draft_s(batch, context), self._cost, batch, context)
+        return speedups(rounds, tokens, self.draft_s(batch, context), self._cost, batch, context)
 
 
 def estimate(values: NDArray[np.float64], num_requests: int) -> Estimate:

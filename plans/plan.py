@@ -1,7 +1,8 @@
 """The plan: what each method would gain on a log, on a machine, and what to configure."""
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -18,8 +19,12 @@ from plans.methods import BEST, ORACLE, Config, Method
 from plans.model_replay import ModelMethod, ModelReplay
 from plans.replay import Replay
 from plans.sample import Reservoir
+from plans.shards import NUM_REQUESTS, STARTS_OVER, AdaptiveShard, ReplayShard, Shard, shards
 from plans.tally import Tally
 from sims.service import Speculating
+from sims.sweep.executor import Executor, WorkerDied
+
+R = TypeVar("R")
 
 
 class Models(NamedTuple):
@@ -51,23 +56,32 @@ Watch = Callable[[str, int], None]
 """Is told what is being done, and how many requests are."""
 
 
-def make_plan(log: Log, asked: Asked, watch: Watch = lambda what, num: None) -> Plan:
+def make_plan(log: Log, asked: Asked, watch: Watch = lambda what, num: None, executor: Executor | None = None) -> Plan:
     """Go through the log, twice where there is adaptive choice to replay, and answer.
 
-    PlanError for a log with nothing to use, or with none that a model can be run on.
+    With an `executor` drafts of text are replayed there, in shards. PlanError for a log with nothing to use, or with
+    none that a model can be run on.
     """
     replay = Replay(asked.methods, asked.sizes)
     of_text = Counted(replay.configs, _TextDrafts(replay.configs, asked.methods), asked.cost, asked.batch)
     sampling = _Sampling(asked.models, asked) if asked.models is not None else None
-    for number, recording in enumerate(log):
-        watch("requests replayed", number)
-        of_text.add(number, recording, replay.rounds(recording))
-        if sampling is not None:
-            sampling.offer(recording)
+    offered = _offered(log, sampling)
+    if executor is None:
+        for number, recording in enumerate(offered):
+            watch("requests replayed", number)
+            of_text.add(number, recording, replay.rounds(recording))
+    else:
+        task = ReplayShard(asked.methods, asked.sizes, of_text.draft_s, asked.cost, asked.batch)
+        for counts in _in_shards(task.replay, offered, executor):
+            of_text.merge(counts)
+            watch("requests replayed", of_text.whole.num_requests)
     whole = of_text.whole
     if not whole.num_tokens:
         raise PlanError("the log has no tokens of answers")
     unused = dict(log.unused)
+    told, is_approximate, warnings = log.told()
+    if executor is not None and whole.num_requests > NUM_REQUESTS:
+        warnings.append(STARTS_OVER)
     counted = [of_text]
     sample = None
     if sampling is not None:
@@ -85,7 +99,7 @@ def make_plan(log: Log, asked: Asked, watch: Watch = lambda what, num: None) -> 
         for method in asked.methods
         if method.name == max(of_texts, key=lambda a, i=i: a.speed[i].value).method  # type: ignore[misc]
     ]
-    adaptive = _adaptive(log, entries, asked, context, watch) if entries else {}
+    adaptive = _adaptive(log, entries, asked, context, watch, executor) if entries else {}
     of_adaptive = {batch: method.name for batch, method in entries}
     best = []
     for i, batch in enumerate(asked.batches):
@@ -99,7 +113,17 @@ def make_plan(log: Log, asked: Asked, watch: Watch = lambda what, num: None) -> 
     config = Config(of.method, of.size)
     recommendation = _recommend(best, choices, asked)
     return Plan(
-        LogAnswer(whole.num_requests, whole.num_tokens, whole.num_prompt_tokens, context, unused, *log.told(), sample),
+        LogAnswer(
+            whole.num_requests,
+            whole.num_tokens,
+            whole.num_prompt_tokens,
+            context,
+            unused,
+            told,
+            is_approximate,
+            warnings,
+            sample,
+        ),
         asked.cost.explain() + _explain_drafts(asked),
         list(asked.batches),
         list(SPEED_EDGES),
@@ -175,14 +199,45 @@ class _Sampling:
         return np.array([methods[name].draft_s(size, batch, context) for name, size in self._replay.configs])
 
 
+def _offered(log: Log, sampling: "_Sampling | None") -> Iterator[Recording]:
+    """Go through the log, and let models have their sample."""
+    for recording in log:
+        if sampling is not None:
+            sampling.offer(recording)
+        yield recording
+
+
+def _in_shards(task: Callable[[Shard], R], recordings: Iterable[Recording], executor: Executor) -> Iterator[R]:
+    """Give the sums of every shard. Raises what a task raised, or PlanError for a worker that died."""
+    with closing(executor.run(task, shards(recordings))) as answers:
+        for shard, answer in answers:
+            if isinstance(answer, WorkerDied):
+                raise PlanError(f"a worker died at requests {shard.first} and on: {answer}")
+            if isinstance(answer, Exception):
+                raise answer
+            yield answer
+
+
 def _adaptive(
-    log: Log, entries: Sequence[tuple[int, Method]], asked: Asked, context: float, watch: Watch
+    log: Log,
+    entries: Sequence[tuple[int, Method]],
+    asked: Asked,
+    context: float,
+    watch: Watch,
+    executor: Executor | None,
 ) -> dict[int, Estimate]:
-    replay = AdaptiveReplay(entries, asked.sizes[-1], asked.cost, context)
+    what = "requests replayed with adaptive drafts"
     tally = Tally()
-    for number, recording in enumerate(log):
-        watch("requests replayed with adaptive drafts", number)
-        tally.add(number, recording, replay.rounds(recording))
+    if executor is None:
+        replay = AdaptiveReplay(entries, asked.sizes[-1], asked.cost, context)
+        for number, recording in enumerate(log):
+            watch(what, number)
+            tally.add(number, recording, replay.rounds(recording))
+    else:
+        task = AdaptiveShard(entries, asked.sizes[-1], asked.cost, context)
+        for sums in _in_shards(task.replay, log, executor):
+            tally.merge(sums)
+            watch(what, tally.num_requests)
     each_s = np.array([method.draft_us for _, method in entries]) * 1e-6
     return {
         batch: estimate(

@@ -54,8 +54,13 @@ class Tally:
         self.num_tokens += other.num_tokens
         self.num_prompt_tokens += other.num_prompt_tokens
         self._context += other._context
-        self._rounds = self.rounds + other.rounds
+        self._rounds = self.rounds + other.rounds if self._waiting or self._rounds is not None else other.rounds
         self._tokens = self._tokens + other.tokens
+
+    def __getstate__(self) -> dict[str, object]:
+        """Give sums alone: nothing else goes to another process."""
+        self._take_in()
+        return self.__dict__
 
     @property
     def mean_context(self) -> float:

@@ -50,6 +50,29 @@ MUTANTS = [
         "plans/load::requests_are_taken_that_can_be_served_beside_each_other",
     ),
     mutant(
+        "number the requests of every shard from 0",
+        "plans/shards.py",
+        "        counted = Counted(replay.configs, self.draft_s, self.cost, self.batch)\n"
+        "        for number, recording in enumerate(shard.recordings, shard.first):\n",
+        "        counted = Counted(replay.configs, self.draft_s, self.cost, self.batch)\n"
+        "        for number, recording in enumerate(shard.recordings):\n",
+        "plans/shards::sums_of_drafts_from_a_request_alone_are_those_of_the_whole_log",
+    ),
+    mutant(
+        "let every shard name categories of its own",
+        "plans/shards.py",
+        "taken.append(recording._replace(category=categories.name(recording.category)))",
+        "taken.append(recording)",
+        "plans/shards::sums_of_drafts_from_a_request_alone_are_those_of_the_whole_log",
+    ),
+    mutant(
+        "say nothing of what starts over",
+        "plans/plan.py",
+        "        warnings.append(STARTS_OVER)\n",
+        "        pass\n",
+        "plans/shards::sums_of_drafts_from_a_request_alone_are_those_of_the_whole_log",
+    ),
+    mutant(
         "let a draft copy the suffix that it was found by",
         "plans/lookup.py",
         "np.where(starts >= 0, starts + n, -1)",
