@@ -4,13 +4,14 @@
 (HumanEvalFix and QuixBugs as bigcode-project/octopack has them), `bfcl_v4_multiple.jsonl`, `bfcl_v4_parallel.jsonl` and
 their `_answers.jsonl` (the Berkeley Function-Calling Leaderboard). With a second argument it writes them as a log for
 `outrider plan` instead, and with them Vicuna's answers to MT-bench: `mt_bench_question.jsonl` and
-`medusa_vicuna_7b_mt_bench_answers.jsonl`, as FasterDecoding/Medusa has them.
+`medusa_vicuna_7b_mt_bench_answers.jsonl`, as FasterDecoding/Medusa has them. With `spec-bench` after it, what it writes
+is these and tasks of `specbench_question.jsonl`, as hemingkx/Spec-Bench has it.
 """
 
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -125,9 +126,19 @@ def conversations_of(folder: Path) -> Iterator[tuple[str, str]]:
             said += f"{answer} "
 
 
-def write_log(folder: Path, path: Path) -> None:
-    """Write all records as one log, as `outrider plan` takes it."""
-    sets = [*records_of(folder), ("MT-bench, Vicuna", list(conversations_of(folder)))]
+def spec_bench_of(folder: Path) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Give the tasks of Spec-Bench for which there is an answer: Vicuna's own to MT-bench, else the references."""
+    yield "multi-turn conversation", list(conversations_of(folder))
+    rows = [json.loads(line) for line in (folder / "specbench_question.jsonl").read_text().splitlines()]
+    for task in ("translation", "summarization", "math_reasoning"):
+        yield (
+            task,
+            [(f"USER: {r['turns'][0]} ASSISTANT: ", r["reference"][0]) for r in rows if r["category"] == task],
+        )
+
+
+def write_log(sets: Iterable[tuple[str, list[tuple[str, str]]]], path: Path) -> None:
+    """Write records as one log, as `outrider plan` takes it."""
     with path.open("w") as file:
         for category, records in sets:
             for prompt, completion in records:
@@ -137,10 +148,12 @@ def write_log(folder: Path, path: Path) -> None:
 
 def main() -> None:
     """Replay and print, or write a log."""
+    folder = Path(sys.argv[1])
     if len(sys.argv) > 2:
-        write_log(Path(sys.argv[1]), Path(sys.argv[2]))
+        example = [*records_of(folder), ("MT-bench, Vicuna", list(conversations_of(folder)))]
+        write_log(spec_bench_of(folder) if sys.argv[3:] == ["spec-bench"] else example, Path(sys.argv[2]))
         return
-    sets = list(records_of(Path(sys.argv[1])))
+    sets = list(records_of(folder))
     print("| |", " | ".join(name for name, _ in sets), "|")
     print("|---" * (len(sets) + 1) + "|")
     for name, cfg in CONFIGS.items():
