@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from actors import Engine, EngineConfig, Request
 from actors.runner import in_thread
 from kvpool import blocks_for
-from models.protocol import Chunk, Model, SlotMove
+from models.protocol import Chunk, Ints, Model, Proposer, SlotMove, TappedModel
 from scheduler import NO_DRAFTS
 from spec import SamplingParams, SpecConfig
 from spec.config import MAX_DRAFT_TOKENS
@@ -47,10 +47,46 @@ async def measure_rounds(
     take turns, `repeat` times. `context` is no less than any of `rows`, and the model has room for
     `context + max(rows) + NUM_ROUNDS` positions. `now` is a clock in seconds.
     """
+    drafts = [_text(n - 1) for n in rows]
+    return await _time(model, None, now, context=context, drafts=drafts, batch=batch, repeat=repeat)
+
+
+async def measure_layer(
+    model: Model,
+    proposer: Proposer,
+    speculative: SpecConfig,
+    now: Callable[[], float],
+    *,
+    context: int,
+    batch: int = 1,
+    repeat: int = 1,
+) -> float:
+    """Time what a layer of chains by a proposer adds to the rounds of a batch; median seconds, 0 at least.
+
+    Rounds with its chains, as `speculative` says, are held against rounds with as many tokens of text, in turns, as
+    `measure_rounds` takes them. `model` keeps the hidden states that the proposer reads.
+    """
+    drafts = [_text(speculative.k), speculative]
+    text, own = await _time(model, proposer, now, context=context, drafts=drafts, batch=batch, repeat=repeat)
+    return max(0.0, own - text) / speculative.k
+
+
+async def _time(
+    model: Model,
+    proposer: Proposer | None,
+    now: Callable[[], float],
+    *,
+    context: int,
+    drafts: Sequence[SpecConfig],
+    batch: int,
+    repeat: int,
+) -> list[float]:
+    rows = [1 if draft is NO_DRAFTS else draft.k + 1 for draft in drafts]
     begun: list[tuple[float, int]] = []
 
     async def run_pass(work: Callable[[], T], num_tokens: int, num_layers: int = 0) -> T:
-        begun.append((now(), num_tokens))
+        if num_tokens:  # else only a proposer is run
+            begun.append((now(), num_tokens))
         return await in_thread(work, num_tokens, num_layers)
 
     prompts = [_prompt(i, context, model.vocab_size) for i in range(batch)]
@@ -62,17 +98,18 @@ async def measure_rounds(
         max_batch_tokens=max(2048, batch * max(*rows, _BLOCK_TOKENS)),
         max_running=batch,
         max_model_len=length,
+        speculative=drafts[-1],
     )
-    taken: dict[int, list[float]] = {n: [] for n in rows}
-    async with Engine(_Stubborn(model), config, run_pass=run_pass) as engine:
+    taken: list[list[float]] = [[] for _ in drafts]
+    async with Engine(_Stubborn(model), config, proposer=proposer, run_pass=run_pass) as engine:
         await _read_all(engine, prompts, NO_DRAFTS, 1)
         for _ in range(repeat):
-            for n in rows:
+            for draft, n, times in zip(drafts, rows, taken, strict=True):
                 begun.clear()
-                await _read_all(engine, prompts, _drafts(n - 1), NUM_ROUNDS)
+                await _read_all(engine, prompts, draft, NUM_ROUNDS)
                 between = [b - a for (a, first), (b, second) in pairwise(begun) if first == second == n * batch]
-                taken[n].append(statistics.median(between[NUM_WARM:]))
-    return [statistics.median(taken[n]) for n in rows]
+                times.append(statistics.median(between[NUM_WARM:]))
+    return [statistics.median(times) for times in taken]
 
 
 class _Stubborn:
@@ -97,13 +134,24 @@ class _Stubborn:
     def move_slots(self, moves: Sequence[SlotMove]) -> None:
         self._model.move_slots(moves)
 
+    def with_taps(self, taps: Sequence[int]) -> Self:
+        return type(self)(self._tapped.with_taps(taps))
+
+    def features(self, blocks: Ints, slots: Ints) -> NDArray[np.float32]:
+        return self._tapped.features(blocks, slots)
+
+    @property
+    def _tapped(self) -> TappedModel:
+        assert isinstance(self._model, TappedModel), "heads are for such"
+        return self._model
+
 
 def _prompt(number: int, context: int, vocab_size: int) -> list[int]:
     """Give a prompt that has the chosen token once, in front, so that a lookup drafts what follows it there."""
     return [_CHOSEN, *((number + i) % (vocab_size - 1) + 1 for i in range(context - 1))]
 
 
-def _drafts(k: int) -> SpecConfig:
+def _text(k: int) -> SpecConfig:
     if k == 0:
         return NO_DRAFTS
     return SpecConfig(

@@ -232,6 +232,13 @@ MUTANTS = [
         "plans/models::a_layer_of_drafts_costs_a_step_of_every_sequence_and_followed_node",
     ),
     mutant(
+        "take a layer of drafts for all of them",
+        "sims/rounds.py",
+        "return max(0.0, own - text) / speculative.k",
+        "return max(0.0, own - text)",
+        "sims/rounds::a_layer_of_drafts_takes_what_its_laws_take",
+    ),
+    mutant(
         "plan with ids that are noise to the target",
         "plans/plan.py",
         "        if is_of_ids:\n",

@@ -277,6 +277,32 @@ def test_the_command_runs_models_on_a_sample_and_says_so(folder, tmp_path):
     assert rounds.speed[0].value == pytest.approx(rounds.tokens_per_round.value / 3, rel=0.05)
 
 
+def test_what_drafts_take_is_measured_and_planned_with(folder, tmp_path):
+    heads, file = heads_file(folder, tmp_path / "h.safetensors"), tmp_path / "cost.json"
+    options = ("--rows", "1,3", "--contexts", "8", "--repeat", "1", "--kernel", "numpy", "--json", file)
+    args = ["measure", "--model", folder, "--heads", heads, "--draft-model", folder, "--batches", "1,2", *options]
+    shown = CliRunner().invoke(main, [*map(str, args)])
+    assert shown.exit_code == 0, shown.output
+    assert "a layer of linear drafts, batch   2" in shown.output
+    cost = msgspec.json.decode(file.read_bytes(), type=CostFile)
+    assert cost.drafts.keys() == {"model", "linear"}
+    assert [(p.rows, p.batch, p.context) for p in cost.drafts["model"]] == [(1, 1, 8), (2, 2, 8)]
+    #   times of a tiny model are noise: known ones in their place
+    points = [Point(rows, 1, 8, 0.01) for rows in (1, 17)]
+    drafts = {draft: [Point(n, n, 8, 0.005 * n) for n in (1, 2)] for draft in cost.drafts}
+    file.write_bytes(msgspec.json.encode(CostFile(FORMAT, "m", points, "", drafts)))
+    args = (texts(tmp_path / "log"), "--target", folder, "--draft-model", folder, "--cost", file)
+    written = run(*args, "--json", "-", "--batches", "1,4", "--explain")
+    plan = msgspec.json.decode(written.output, type=Plan)
+    of = {(answer.method, answer.size): answer for answer in plan.sizes}["model", 4]
+    assert of.speed[0].value == pytest.approx(of.tokens_per_round.value / (1 + 4 * 0.5))
+    #   a batch of four is past what was measured
+    assert of.speed[1].value == pytest.approx(of.tokens_per_round.value / (1 + 4 * 2))
+    one = CliRunner().invoke(main, ["measure", "--model", str(folder), "--heads", str(heads), "--batches", "1"])
+    assert one.exit_code == 2
+    assert "--batches: two or more" in one.output
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [

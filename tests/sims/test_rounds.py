@@ -5,8 +5,9 @@ import copy
 
 import pytest
 
-from models import FakeModel
-from sims.rounds import NUM_ROUNDS, measure_rounds
+from models import FakeModel, FakeProposer
+from sims.rounds import NUM_ROUNDS, measure_layer, measure_rounds
+from spec import SpecConfig
 
 CONTEXT = 40
 
@@ -77,3 +78,28 @@ def test_what_lies_between_passes_counts():
         return clock[0]
 
     assert asyncio.run(measure_rounds(model, now, context=CONTEXT, rows=(1, 5))) == [1.25, 5.25]
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_layer_of_drafts_takes_what_its_laws_take(batch):
+    clock, seen = [0.0], []
+
+    class Drafts(FakeProposer):
+        def laws(self, asks):
+            clock[0] += 0.5 + 0.125 * len(asks)
+            return super().laws(asks)
+
+    model = Timed(clock, seen)
+    proposer = Drafts(FakeModel(3, 26, 1, 30.0, max_model_len=256), 5, 1, 30.0, 0.0)
+    found = asyncio.run(
+        measure_layer(
+            model,
+            proposer,
+            SpecConfig("fake", 4, rule="match"),
+            lambda: clock[0],
+            context=CONTEXT,
+            batch=batch,
+            repeat=2,
+        )
+    )
+    assert found == pytest.approx(0.5 + 0.125 * batch)
