@@ -17,21 +17,25 @@ from actors import Engine, EngineConfig, Request
 from benchmarks.real import GREEDY, NAME, NUM_TOKENS, PROMPTS
 from models.calibration import ROWS, measure_pass
 from models.loading import load, locate
+from models.proposers import load_speculative
+from models.protocol import Proposer
 from plans.adaptive import AdaptiveReplay
-from plans.gain import Given, plain_s, speedups
+from plans.gain import Given, ShareOfPass, plain_s, speedups
 from plans.hardware import HARDWARE, MODELS, ModelShape
 from plans.logs import Log, Recording
 from plans.measured import Measured, Point
 from plans.methods import methods
+from plans.model_replay import ModelMethod, ModelReplay
 from plans.plan import Asked, make_plan
 from plans.replay import Replay
 from plans.roofline import Roofline
 from plans.tokens import Words
 from scheduler import NO_DRAFTS, PassCost
-from sims.rounds import measure_rounds
+from sims.rounds import measure_layer, measure_rounds
 from spec import SpecConfig
 
 SIZES = list(range(1, 17))
+HEADS_SIZES = (1, 2, 4)
 NUM_TURNS = 5
 
 
@@ -42,6 +46,7 @@ def main() -> None:
     published()
     if locate(NAME) is not None:
         measured()
+        measured_heads()
 
 
 def rates() -> None:
@@ -175,11 +180,54 @@ def measured() -> None:
     print(f"largest error {max(map(abs, errors)):.1%}")
 
 
-async def _run(model, prompt, spec: SpecConfig, cost: PassCost | None) -> tuple[float, list[int]]:
+def measured_heads() -> None:
+    """Predict the heads that come along, from the plain run's text and the cost of their layers, and measure them."""
+    chain = SpecConfig("linear", max(HEADS_SIZES), rule="match")
+    loaded = load_speculative(NAME, chain)
+    model, proposer = loaded.model, loaded.proposer
+    print("\n| prompt | heads, k | predicted | measured | error |")
+    print("|---|---|---|---|---|")
+    errors = []
+    for name, text in PROMPTS.items():
+        prompt = loaded.tokenizer.encode(text, parse_special=True)
+        context = len(prompt) + NUM_TOKENS // 2
+        rows = [1, *(k + 1 for k in HEADS_SIZES)]
+        taken: dict[int, list[float]] = {k: [] for k in (0, *HEADS_SIZES)}
+        costs: list[list[float]] = []
+        layers: list[float] = []
+        said: list[int] = []
+        for _ in range(NUM_TURNS):
+            costs.append(asyncio.run(measure_rounds(model, time.perf_counter, context=context, rows=rows)))
+            layers.append(asyncio.run(measure_layer(model, proposer, chain, time.perf_counter, context=context)))
+            for k, of_k in taken.items():
+                spec = SpecConfig("linear", k, rule="match") if k else NO_DRAFTS
+                seconds_taken, ids = asyncio.run(_run(model, prompt, spec, None, proposer if k else None))
+                of_k.append(seconds_taken)
+                said = said or ids
+                assert ids == said, "drafts change no text"
+        seconds, layer_s = np.median(costs, axis=0).tolist(), statistics.median(layers)
+        cost = Measured([Point(n, 1, context, s) for n, s in zip(rows, seconds, strict=True)], "here")
+        recording = Recording(np.array(prompt + said), len(prompt) + 1, None)
+        method = ModelMethod("linear", "", chain.draft, "", proposer, chain.k, ShareOfPass(0, cost))
+        rounds = ModelReplay(model, [method], HEADS_SIZES).rounds(recording)
+        draft_s = np.array([k * layer_s for k in HEADS_SIZES])
+        tokens = np.array(float(recording.num_completion))
+        found = speedups(rounds.astype(float), tokens, draft_s, cost, 1, context).tolist()
+        for k, predicted in zip(HEADS_SIZES, found, strict=True):
+            real = statistics.median(a / b for a, b in zip(taken[0], taken[k], strict=True))
+            errors.append(predicted / real - 1)
+            print(f"| {name} | {k} | {predicted:.2f} | {real:.2f} | {errors[-1]:+.1%} |")
+        print(f"| {name} | a layer, ms | {layer_s * 1e3:.2f} | | |")
+    print(f"largest error {max(map(abs, errors)):.1%}")
+
+
+async def _run(
+    model, prompt, spec: SpecConfig, cost: PassCost | None, proposer: Proposer | None = None
+) -> tuple[float, list[int]]:
     config = EngineConfig(
         num_blocks=64, block_tokens=16, speculative=spec, max_model_len=1024, adaptive=cost is not None
     )
-    async with Engine(model, config, pass_cost=cost) as engine:
+    async with Engine(model, config, proposer=proposer, pass_cost=cost) as engine:
         request = Request(prompt=prompt, params=GREEDY, max_tokens=NUM_TOKENS, logprobs=False, verify="match")
         ids, first = [], 0.0
         async for token in engine.submit(request):
