@@ -250,7 +250,10 @@ class Stream:
             self._buffer.append(Emitted(tokens, logprobs, self._num_pushed, num_accepted))
             self._num_unread += num_tokens
             self._num_pushed += num_tokens
-            self._rounds.extend((num_tokens, num_drafted, num_accepted))
+            append = self._rounds.append
+            append(num_tokens)
+            append(num_drafted)
+            append(num_accepted)
             reader = self._reader
             if reader is not None and not reader.done():
                 reader.set_result(None)

@@ -351,13 +351,15 @@ class Scheduler:
             if sequence.covered == start and has_fed_proposer:
                 sequence.covered = start + planned.num_pending
             chunk = sequence.settle_chunk(planned.num_pending)
-            sequence.take_ahead(ahead)
+            if ahead is not None:
+                sequence.take_ahead(ahead)
             return Settled(chunk, [], 0, None)
         draft = planned.draft
         if draft.rng_state is not None:
             sequence.draft_rng.state = draft.rng_state
         emitted, reason = sequence.take(tokens)
-        sequence.take_ahead(ahead)
+        if ahead is not None:
+            sequence.take_ahead(ahead)
         num_accepted = min(len(tokens) - 1, len(emitted))
         sequence.num_rounds += 1
         sequence.num_drafted += draft.num_nodes

@@ -41,8 +41,9 @@ class Planned(msgspec.Struct, frozen=True, gc=False):
     @property
     def ids(self) -> list[int]:
         """The ids to feed, from position `sequence.cached` on."""
-        start = self.sequence.cached
-        return self.sequence.context[start : start + self.num_pending] + self.draft.tokens
+        sequence = self.sequence
+        start = sequence.cached
+        return sequence.context[start : start + self.num_pending] + self.draft.tokens
 
 
 class Entry(NamedTuple):

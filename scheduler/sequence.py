@@ -266,12 +266,11 @@ class Sequence:
             self.drafter.append(chunk)
         return chunk
 
-    def take_ahead(self, ahead: Proposal | None) -> None:
+    def take_ahead(self, ahead: Proposal) -> None:
         """Keep what a model has drafted, for which it was fed all that is cached."""
-        if ahead is not None:
-            self.ahead = ahead
-            if self.has_draft_state:
-                self.covered = self.cached
+        self.ahead = ahead
+        if self.has_draft_state:
+            self.covered = self.cached
 
     @property
     def words(self) -> list[int]:
@@ -284,7 +283,7 @@ class Sequence:
         The tokens before the last kept one are in the cache, and no others past the context.
         """
         left = self.room - self.num_emitted
-        kept = tokens[:left]
+        kept = tokens if len(tokens) <= left else tokens[:left]
         reason: FinishReason | None = "length" if len(kept) == left else None
         if not self.stops.isdisjoint(kept):
             end = next(i for i, token in enumerate(kept) if token in self.stops)

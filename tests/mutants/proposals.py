@@ -178,8 +178,8 @@ MUTANTS = [
             (
                 "take all for fed that a draft ahead may not have fed",
                 "scheduler/sequence.py",
-                "                self.covered = self.cached\n",
-                "                self.covered = len(self.context)\n",
+                "            self.covered = self.cached\n",
+                "            self.covered = len(self.context)\n",
                 "what_is_drafted_ahead_is_what_would_be_drafted_after",
             ),
             (
