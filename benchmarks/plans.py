@@ -31,7 +31,7 @@ from plans.replay import Replay
 from plans.roofline import Roofline
 from plans.tokens import Words
 from scheduler import NO_DRAFTS, PassCost
-from sims.rounds import measure_layer, measure_rounds
+from sims.rounds import measure_layers, measure_rounds
 from spec import SpecConfig
 
 SIZES = list(range(1, 17))
@@ -194,30 +194,30 @@ def measured_heads() -> None:
         rows = [1, *(k + 1 for k in HEADS_SIZES)]
         taken: dict[int, list[float]] = {k: [] for k in (0, *HEADS_SIZES)}
         costs: list[list[float]] = []
-        layers: list[float] = []
+        layers: list[tuple[float, float]] = []
         said: list[int] = []
         for _ in range(NUM_TURNS):
             costs.append(asyncio.run(measure_rounds(model, time.perf_counter, context=context, rows=rows)))
-            layers.append(asyncio.run(measure_layer(model, proposer, chain, time.perf_counter, context=context)))
+            layers.append(asyncio.run(measure_layers(model, proposer, chain, time.perf_counter, context=context)))
             for k, of_k in taken.items():
                 spec = SpecConfig("linear", k, rule="match") if k else NO_DRAFTS
                 seconds_taken, ids = asyncio.run(_run(model, prompt, spec, None, proposer if k else None))
                 of_k.append(seconds_taken)
                 said = said or ids
                 assert ids == said, "drafts change no text"
-        seconds, layer_s = np.median(costs, axis=0).tolist(), statistics.median(layers)
+        seconds, (first_s, later_s) = (np.median(each, axis=0).tolist() for each in (costs, layers))
         cost = Measured([Point(n, 1, context, s) for n, s in zip(rows, seconds, strict=True)], "here")
         recording = Recording(np.array(prompt + said), len(prompt) + 1, None)
-        method = ModelMethod("linear", "", chain.draft, "", proposer, chain.k, ShareOfPass(0, cost))
+        method = ModelMethod("linear", "", chain.draft, "", proposer, chain.k, *[ShareOfPass(0, cost)] * 2)
         rounds = ModelReplay(model, [method], HEADS_SIZES).rounds(recording)
-        draft_s = np.array([k * layer_s for k in HEADS_SIZES])
+        draft_s = np.array([first_s + (k - 1) * later_s for k in HEADS_SIZES])
         tokens = np.array(float(recording.num_completion))
         found = speedups(rounds.astype(float), tokens, draft_s, cost, 1, context).tolist()
         for k, predicted in zip(HEADS_SIZES, found, strict=True):
             real = statistics.median(a / b for a, b in zip(taken[0], taken[k], strict=True))
             errors.append(predicted / real - 1)
             print(f"| {name} | {k} | {predicted:.2f} | {real:.2f} | {errors[-1]:+.1%} |")
-        print(f"| {name} | a layer, ms | {layer_s * 1e3:.2f} | | |")
+        print(f"| {name} | layers, ms | {first_s * 1e3:.2f}, {later_s * 1e3:.2f} | | |")
     print(f"largest error {max(map(abs, errors)):.1%}")
 
 

@@ -21,8 +21,8 @@ from models.kernel_choice import Kernel
 from models.loading import Loaded, load, open_model
 from models.proposers import load_speculative
 from plans.errors import PlanError
-from plans.measured import FORMAT, CostFile, Measured, Point
-from sims.rounds import MAX_ROWS, NUM_ROUNDS, measure_layer, measure_rounds
+from plans.measured import FORMAT, CostFile, DraftTimes, Measured, Point
+from sims.rounds import MAX_ROWS, NUM_ROUNDS, measure_layers, measure_rounds
 from spec import Draft, SpecConfig
 
 _MOST = 4096
@@ -119,9 +119,10 @@ def measure(
                 f"{p.rows:4} rows, batch {p.batch:3}, context {p.context:5}: {p.seconds * 1e3:8.3f} ms", soft_wrap=True
             )
         for draft, layers in drafts.items():
-            for p in layers:
+            for p, q in zip(layers.first, layers.later, strict=True):
                 console.print(
-                    f"a layer of {draft} drafts, batch {p.batch:3}, context {p.context:5}: {p.seconds * 1e3:8.3f} ms",
+                    f"drafts by {draft}, batch {p.batch:3}, context {p.context:5}: {p.seconds * 1e3:8.3f} ms for the "
+                    f"first layer, {q.seconds * 1e3:.3f} ms for a later one",
                     soft_wrap=True,
                 )
     if json_file is not None:
@@ -131,7 +132,7 @@ def measure(
     try:
         cost = Measured(points, model, drafts)
         for draft in drafts:
-            cost.step(draft)
+            cost.layers(draft)
     except PlanError as error:
         Console(stderr=True, highlight=False).print(f"these times are no cost to plan with: {error}", soft_wrap=True)
 
@@ -148,14 +149,13 @@ def _speculative(model: str, draft_model: str | None, heads: Path | None) -> lis
     return configs
 
 
-async def _layers(
-    speculative: SpecConfig, loaded: Loaded, kinds: Sequence[tuple[int, int]], repeat: int
-) -> list[Point]:
-    """Time a layer of drafts for each batch and context."""
+async def _layers(speculative: SpecConfig, loaded: Loaded, kinds: Sequence[tuple[int, int]], repeat: int) -> DraftTimes:
+    """Time layers of drafts for each batch and context; those of more sequences take no less."""
     assert loaded.proposer is not None, "what drafts was loaded too"
-    points = []
+    times = DraftTimes([], [])
+    least: dict[int, tuple[float, float]] = {}
     for batch, context in kinds:
-        seconds = await measure_layer(
+        seconds = await measure_layers(
             loaded.model,
             loaded.proposer,
             speculative,
@@ -164,5 +164,8 @@ async def _layers(
             batch=batch,
             repeat=repeat,
         )
-        points.append(Point(batch, batch, context, max(seconds, 1e-9)))
-    return points
+        before = least.get(context, (1e-9, 1e-9))  # batches rise
+        least[context] = first, later = max(seconds[0], before[0]), max(seconds[1], before[1])
+        times.first.append(Point(batch, batch, context, first))
+        times.later.append(Point(batch, batch, context, later))
+    return times

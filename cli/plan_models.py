@@ -83,7 +83,7 @@ def open_drafts(asked: Drafts, target: Opened, cost: Cost, hardware: Hardware | 
     return Models(
         model,
         asked.target,
-        [method for each in found for method in _methods(each, _step(asked, each, cost, hardware))],
+        [method for each in found for method in _methods(each, _layers(asked, each, cost, hardware))],
         asked.num_sampled,
         asked.seed,
     )
@@ -105,21 +105,23 @@ def _open_heads(file: Path, target: Opened) -> _Found:
     return _Found(Draft(heads.kind), str(file), proposer, proposer.max_depth or MAX_SIZE, shape)
 
 
-def _step(asked: Drafts, found: _Found, cost: Cost, hardware: Hardware | None) -> Cost:
+def _layers(asked: Drafts, found: _Found, cost: Cost, hardware: Hardware | None) -> tuple[Cost, Cost]:
+    """Say what the first layer of drafts takes, and a later one."""
+    if asked.draft_step is None and hardware is None:
+        assert isinstance(cost, Measured), "a cost is of one kind or the other"
+        return cost.layers(found.draft.value)
+    every = Roofline(hardware, found.shape) if hardware is not None else cost
     if asked.draft_step is not None:
-        return ShareOfPass(asked.draft_step, cost)
-    if hardware is not None:
-        return Roofline(hardware, found.shape)
-    assert isinstance(cost, Measured), "a cost is of one kind or the other"
-    return cost.step(found.draft.value)
+        every = ShareOfPass(asked.draft_step, cost)
+    return every, every
 
 
-def _methods(found: _Found, step: Cost) -> list[ModelMethod]:
+def _methods(found: _Found, layers: tuple[Cost, Cost]) -> list[ModelMethod]:
     name = found.draft.value
     what = "a draft model" if found.draft is Draft.MODEL else f"{name} heads"
     depth = min(TREE_DEPTH, found.max_depth)
     chain = ModelMethod(
-        name, f"{what}, a chain", found.draft, found.file, found.proposer, min(MAX_SIZE, found.max_depth), step
+        name, f"{what}, a chain", found.draft, found.file, found.proposer, min(MAX_SIZE, found.max_depth), *layers
     )
     tree = chain._replace(
         name=f"{name}-tree",

@@ -29,6 +29,14 @@ class Point(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: float
 
 
+class DraftTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What layers of drafts add to rounds, a row a sequence."""
+
+    first: list[Point]
+    """With the question to what drafts and its answer."""
+    later: list[Point]
+
+
 class CostFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What `outrider measure` writes."""
 
@@ -36,8 +44,8 @@ class CostFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: str
     points: list[Point]
     machine: str = ""
-    drafts: dict[str, list[Point]] = {}
-    """By kind of draft what a layer of drafts takes, a row a sequence."""
+    drafts: dict[str, DraftTimes] = {}
+    """By kind of draft."""
 
 
 class Measured:
@@ -48,7 +56,7 @@ class Measured:
     one for each that a row attends to: the best two by least squares, neither less than 0.
     """
 
-    def __init__(self, points: Sequence[Point], source: str, drafts: Mapping[str, Sequence[Point]] = {}) -> None:
+    def __init__(self, points: Sequence[Point], source: str, drafts: Mapping[str, DraftTimes] = {}) -> None:
         self.source = source
         self._drafts = drafts
         self.points = sorted(points, key=lambda p: (p.batch, p.context, p.rows))
@@ -84,14 +92,18 @@ class Measured:
         found: NDArray[np.float64] = np.maximum(inside + beyond + more, 0.25 * inside)
         return found
 
-    def step(self, draft: str) -> "Measured":
-        """Give the cost of a layer of drafts of a kind. PlanError where it was not measured."""
+    def layers(self, draft: str) -> "tuple[Measured, Measured]":
+        """Give the costs of the first layer of drafts of a kind, and of a later. PlanError where there are no times."""
         if draft not in self._drafts:
             raise PlanError(
                 f"{self.source}: no times of drafts by {draft}: `outrider measure --draft-model` or `--heads` takes "
                 "them, or --draft-step gives one in plain passes"
             )
-        return Measured(self._drafts[draft], f"layers of {draft} drafts in {self.source}")
+        times = self._drafts[draft]
+        return (
+            Measured(times.first, f"the first layers of {draft} drafts in {self.source}"),
+            Measured(times.later, f"later layers of {draft} drafts in {self.source}"),
+        )
 
     def explain(self) -> list[str]:
         """Say what the cost rests on."""
@@ -151,7 +163,7 @@ def _check_rising(curve: dict[int, float], source: str, where: str) -> None:
 def read_costs(paths: Iterable[Path]) -> Measured:
     """Read the points of cost files of any known kind. PlanError names the file and what is allowed."""
     points: list[Point] = []
-    drafts: dict[str, list[Point]] = {}
+    drafts: dict[str, DraftTimes] = {}
     names = []
     for path in paths:
         names.append(path.name)
@@ -164,7 +176,8 @@ def read_costs(paths: Iterable[Path]) -> Measured:
             raise PlanError(f"{path}: no pass can be told from it; allowed: {_KNOWN}")
         points += file.points
         for draft, of_draft in file.drafts.items():
-            drafts.setdefault(draft, []).extend(of_draft)
+            known = drafts.get(draft, DraftTimes([], []))
+            drafts[draft] = DraftTimes(known.first + of_draft.first, known.later + of_draft.later)
     return Measured(points, ", ".join(names), drafts)
 
 

@@ -42,16 +42,18 @@ class ModelMethod(NamedTuple):
     proposer: Proposer
     max_depth: int
     """Most tokens of a chain, or layers of a tree."""
-    step: Cost
-    """What a layer of drafts takes: a row of each sequence, or `top`."""
+    first: Cost
+    """What the first layer of drafts takes, a row of each sequence,"""
+    later: Cost
+    """and a later one: a row of each, or `top`."""
     top: int = 1
     """A chain; more are a tree, of which so many nodes of each layer are followed, with as many children."""
 
     def draft_s(self, size: int, batch: int, context: float) -> float:
         """Give the seconds that drafts of at most `size` tokens take for a batch."""
-        #   the first layer is asked for after the context alone
-        widths = [1, *[self.top] * (min(size, self.max_depth) - 1)]
-        return float(self.step.pass_s(np.array([batch * float(n) for n in widths]), batch, context).sum())
+        first = self.first.pass_s(np.array([float(batch)]), batch, context)[0]
+        later = self.later.pass_s(np.array([float(batch * self.top)]), batch, context)[0]
+        return float(first + (min(size, self.max_depth) - 1) * later)
 
 
 class ModelReplay:

@@ -336,9 +336,10 @@ def _draft_us(config: Config, methods: Sequence[Method]) -> float:
 def _explain_drafts(asked: Asked) -> list[str]:
     lines = [f"a draft of {method.name} takes {method.draft_us:g} us of a sequence's round" for method in asked.methods]
     for method in _models(asked):
-        what, *details = method.step.explain()
-        lines += [f"a layer of {method.name} drafts: {what}"]
-        lines += [f"    {line}" for line in details if method.top == 1]  # those of a tree are the same
+        for layer in dict.fromkeys((method.first, method.later)):
+            what, *details = layer.explain()
+            lines += [f"a layer of {method.name} drafts: {what}"]
+            lines += [f"    {line}" for line in details if method.top == 1]  # those of a tree are the same
     return lines + [f"a token of {given.name} takes {given.step:g} of a plain pass to draft" for given in asked.given]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
 from typing import Self, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -51,7 +52,7 @@ async def measure_rounds(
     return await _time(model, None, now, context=context, drafts=drafts, batch=batch, repeat=repeat)
 
 
-async def measure_layer(
+async def measure_layers(
     model: Model,
     proposer: Proposer,
     speculative: SpecConfig,
@@ -60,15 +61,19 @@ async def measure_layer(
     context: int,
     batch: int = 1,
     repeat: int = 1,
-) -> float:
-    """Time what a layer of chains by a proposer adds to the rounds of a batch; median seconds, 0 at least.
+) -> tuple[float, float]:
+    """Time what the first layer of chains by a proposer adds to the rounds of a batch, and a later one; median seconds.
 
-    Rounds with its chains, as `speculative` says, are held against rounds with as many tokens of text, in turns, as
-    `measure_rounds` takes them. `model` keeps the hidden states that the proposer reads.
+    Rounds with its chains, of one token and as long as `speculative` says, are held against rounds with as many tokens
+    of text, in turns, as `measure_rounds` takes them. The first layer takes more: the question and the answer, and what
+    was kept since. `model` keeps the hidden states that the proposer reads.
     """
-    drafts = [_text(speculative.k), speculative]
-    text, own = await _time(model, proposer, now, context=context, drafts=drafts, batch=batch, repeat=repeat)
-    return max(0.0, own - text) / speculative.k
+    k = speculative.k
+    one = msgspec.structs.replace(speculative, k=1)
+    drafts = [_text(1), one, _text(k), speculative]
+    times = await _time(model, proposer, now, context=context, drafts=drafts, batch=batch, repeat=repeat)
+    first, all_ = max(0.0, times[1] - times[0]), max(0.0, times[3] - times[2])
+    return first, max(0.0, all_ - first) / (k - 1) if k > 1 else first
 
 
 async def _time(

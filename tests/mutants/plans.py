@@ -227,16 +227,16 @@ MUTANTS = [
     mutant(
         "make drafts of a model in a batch at the price of one sequence",
         MODELS,
-        "np.array([batch * float(n) for n in widths])",
-        "np.array([float(n) for n in widths])",
+        "np.array([float(batch * self.top)])",
+        "np.array([float(self.top)])",
         "plans/models::a_layer_of_drafts_costs_a_step_of_every_sequence_and_followed_node",
     ),
     mutant(
-        "take a layer of drafts for all of them",
+        "take the question to what drafts for a part of every layer",
         "sims/rounds.py",
-        "return max(0.0, own - text) / speculative.k",
-        "return max(0.0, own - text)",
-        "sims/rounds::a_layer_of_drafts_takes_what_its_laws_take",
+        "max(0.0, all_ - first) / (k - 1)",
+        "max(0.0, all_) / k",
+        "sims/rounds::layers_of_drafts_take_what_their_laws_take",
     ),
     mutant(
         "plan with ids that are noise to the target",

@@ -20,7 +20,7 @@ from plans.errors import PlanError
 from plans.gain import ShareOfPass
 from plans.hardware import HARDWARE
 from plans.logs import Log, Recording
-from plans.measured import FORMAT, CostFile, Point
+from plans.measured import FORMAT, CostFile, DraftTimes, Point
 from plans.model_replay import ModelMethod, ModelReplay
 from plans.plan import Asked, Models, make_plan
 from plans.roofline import Roofline
@@ -47,7 +47,7 @@ def methods(kind, cost=None):
     proposer = drafter(kind)
     chain = ModelMethod(
         kind, "", Draft(kind), "heads", proposer, proposer.max_depth or 16 if kind != "model" else 16,
-        ShareOfPass(0.1, cost or Flat()),
+        ShareOfPass(0.1, cost or Flat()), ShareOfPass(0.1, cost or Flat()),
     )  # fmt: skip
     return [chain, chain._replace(name=f"{kind}-tree", max_depth=DEPTH, top=2)]
 
@@ -158,10 +158,15 @@ def test_a_layer_of_drafts_costs_a_step_of_every_sequence_and_followed_node():
             return np.array(num_rows)
 
     chain, tree = methods("model")
-    chain, tree = chain._replace(step=Rows()), tree._replace(step=Rows())
-    assert chain.draft_s(5, 2, 0) == 10
-    assert tree.draft_s(5, 2, 0) == 2 + 4 + 4  # three layers, two nodes followed
-    assert tree.draft_s(2, 1, 0) == 1 + 2
+
+    class Asking(Rows):
+        def pass_s(self, num_rows, batch, context):
+            return 100.0 + num_rows
+
+    chain, tree = (method._replace(first=Asking(), later=Rows()) for method in (chain, tree))
+    assert chain.draft_s(5, 2, 0) == 102 + 4 * 2
+    assert tree.draft_s(5, 2, 0) == 102 + 4 + 4  # three layers, two nodes followed
+    assert tree.draft_s(2, 1, 0) == 101 + 2
 
 
 def test_a_step_reads_what_drafts_and_nothing_else():
@@ -283,21 +288,22 @@ def test_what_drafts_take_is_measured_and_planned_with(folder, tmp_path):
     args = ["measure", "--model", folder, "--heads", heads, "--draft-model", folder, "--batches", "1,2", *options]
     shown = CliRunner().invoke(main, [*map(str, args)])
     assert shown.exit_code == 0, shown.output
-    assert "a layer of linear drafts, batch   2" in shown.output
+    assert "drafts by linear, batch   2" in shown.output
     cost = msgspec.json.decode(file.read_bytes(), type=CostFile)
     assert cost.drafts.keys() == {"model", "linear"}
-    assert [(p.rows, p.batch, p.context) for p in cost.drafts["model"]] == [(1, 1, 8), (2, 2, 8)]
+    assert [(p.rows, p.batch, p.context) for p in cost.drafts["model"].first] == [(1, 1, 8), (2, 2, 8)]
     #   times of a tiny model are noise: known ones in their place
     points = [Point(rows, 1, 8, 0.01) for rows in (1, 17)]
-    drafts = {draft: [Point(n, n, 8, 0.005 * n) for n in (1, 2)] for draft in cost.drafts}
+    first, later = ([Point(n, n, 8, seconds * n) for n in (1, 2)] for seconds in (0.008, 0.004))
+    drafts = {draft: DraftTimes(first, later) for draft in cost.drafts}
     file.write_bytes(msgspec.json.encode(CostFile(FORMAT, "m", points, "", drafts)))
     args = (texts(tmp_path / "log"), "--target", folder, "--draft-model", folder, "--cost", file)
     written = run(*args, "--json", "-", "--batches", "1,4", "--explain")
     plan = msgspec.json.decode(written.output, type=Plan)
     of = {(answer.method, answer.size): answer for answer in plan.sizes}["model", 4]
-    assert of.speed[0].value == pytest.approx(of.tokens_per_round.value / (1 + 4 * 0.5))
+    assert of.speed[0].value == pytest.approx(of.tokens_per_round.value / (1 + 0.8 + 3 * 0.4))
     #   a batch of four is past what was measured
-    assert of.speed[1].value == pytest.approx(of.tokens_per_round.value / (1 + 4 * 2))
+    assert of.speed[1].value == pytest.approx(of.tokens_per_round.value / (1 + 3.2 + 3 * 1.6))
     one = CliRunner().invoke(main, ["measure", "--model", str(folder), "--heads", str(heads), "--batches", "1"])
     assert one.exit_code == 2
     assert "--batches: two or more" in one.output

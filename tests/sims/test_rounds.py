@@ -6,7 +6,7 @@ import copy
 import pytest
 
 from models import FakeModel, FakeProposer
-from sims.rounds import NUM_ROUNDS, measure_layer, measure_rounds
+from sims.rounds import NUM_ROUNDS, measure_layers, measure_rounds
 from spec import SpecConfig
 
 CONTEXT = 40
@@ -81,7 +81,7 @@ def test_what_lies_between_passes_counts():
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-def test_a_layer_of_drafts_takes_what_its_laws_take(batch):
+def test_layers_of_drafts_take_what_their_laws_take(batch):
     clock, seen = [0.0], []
 
     class Drafts(FakeProposer):
@@ -89,10 +89,15 @@ def test_a_layer_of_drafts_takes_what_its_laws_take(batch):
             clock[0] += 0.5 + 0.125 * len(asks)
             return super().laws(asks)
 
+        def feed(self, chunks):
+            if any(chunk.num_rows for chunk in chunks):
+                clock[0] += 2
+            super().feed(chunks)
+
     model = Timed(clock, seen)
     proposer = Drafts(FakeModel(3, 26, 1, 30.0, max_model_len=256), 5, 1, 30.0, 0.0)
     found = asyncio.run(
-        measure_layer(
+        measure_layers(
             model,
             proposer,
             SpecConfig("fake", 4, rule="match"),
@@ -102,4 +107,4 @@ def test_a_layer_of_drafts_takes_what_its_laws_take(batch):
             repeat=2,
         )
     )
-    assert found == pytest.approx(0.5 + 0.125 * batch)
+    assert found == pytest.approx((2.5 + 0.125 * batch, 0.5 + 0.125 * batch))
