@@ -55,7 +55,7 @@ def rates() -> None:
     known = methods()
     print("| method, sizes | context | tokens/s | tokens/s and size |")
     print("|---|---|---|---|")
-    for context in (500, 5_000, 50_000):
+    for context in (500, 5_000, 50_000, 200_000, 1_000_000):
         prompt = rng.zipf(1.3, context) % 32_000
         answer = np.concatenate([prompt[context // 3 :][:300], rng.zipf(1.3, 300) % 32_000])
         recording = Recording(np.concatenate([prompt, answer]), context, None)

@@ -5,7 +5,7 @@ as it equals what was recorded after it. So neither depends on where the rounds 
 arrays serves every k.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from spec.config import Occurrence
 
 Ids = NDArray[np.int64]
+Grams = NDArray[np.signedinteger[Any]]
+
+_MOST_SLOTS = 1 << 22
 
 
 class Drafts(NamedTuple):
@@ -60,19 +63,25 @@ def _before(tokens: Ids, first: int, max_ngram: int, occurrence: Occurrence) -> 
     #   |-----head------||--------tail---------|     grams of the tail are numbered, and found in the head
     tail = tokens[first:]
     seen = np.unique(tail)
-    numbers = np.zeros(int(tokens.max(initial=0)) + 1, np.int64)
-    numbers[seen] = np.arange(1, len(seen) + 1)
-    singles = numbers[tokens]
-    places, in_head, in_tail = np.arange(first), singles[:first], singles[first:]
+    width = len(seen) + 1  # a gram is numbered by that which it continues, and its last token
+    size = int(tokens.max(initial=0)) + 1
+    are_few = (len(tail) + 1) * width < _MOST_SLOTS
+    numbers: Grams = np.zeros(size, np.int32) if are_few else np.zeros(size, np.int64)
+    numbers[seen] = np.arange(1, width)
+    singles: Grams = numbers[tokens]
+    places: Ids = np.arange(first)
+    in_head: Grams = singles[:first]
+    in_tail: Grams = singles[first:]
     num_grams = len(seen)
     found = []
     for n in range(1, max_ngram + 1):
         if n > 1:
             last = singles[first + n - 1 :]
-            known, in_tail = np.unique(in_tail[: len(last)] * (len(seen) + 1) + last, return_inverse=True)
+            known, in_tail = np.unique(in_tail[: len(last)] * width + last, return_inverse=True)
             in_tail = in_tail + 1
             num_grams = len(known)
-            places, in_head = _among(known, places, in_head * (len(seen) + 1) + singles[places + n - 1])
+            next_ = singles[1 : first + 1] if n == 2 else singles[places + n - 1]
+            places, in_head = _among(known, places, in_head * width + next_, (len(tail) + 1) * width)
         before = _before_in(in_tail, first, occurrence)
         of_head = np.full(num_grams + 1, -1)
         #   of several places of a gram, the last that is assigned stays
@@ -86,25 +95,30 @@ def _before(tokens: Ids, first: int, max_ngram: int, occurrence: Occurrence) -> 
     return found
 
 
-def _among(known: Ids, places: Ids, grams: Ids) -> tuple[Ids, Ids]:
-    """Give of places those whose gram is one of the `known`, sorted, and its number there, from 1.
+def _among(known: Grams, places: Ids, grams: Grams, num_grams: int) -> tuple[Ids, Grams]:
+    """Give of places those whose gram, one of `num_grams`, is one of the `known`, sorted, and its number there, from 1.
 
-    A table of slots tells of most at once; those whose slot another gram has are searched for.
+    Where a table of them all is too large, one of slots tells of most at once, and those are searched for whose slot
+    another gram has.
     """
-    mask = (1 << max(16, (8 * len(known)).bit_length())) - 1
-    slots = np.zeros(mask + 1, np.int64)
-    slots[known & mask] = np.arange(1, len(known) + 1)
-    numbers = slots[grams & mask]
-    left = np.flatnonzero(numbers)
-    numbers, grams = numbers[left], grams[left]
-    others = np.flatnonzero(known[numbers - 1] != grams)
-    at = np.searchsorted(known, grams[others])
-    numbers[others] = np.where(known[np.minimum(at, len(known) - 1)] == grams[others], at + 1, 0)
-    is_known = numbers > 0
-    return places[left[is_known]], numbers[is_known]
+    is_whole = num_grams < _MOST_SLOTS
+    mask = num_grams if is_whole else (1 << max(16, (8 * len(known)).bit_length())) - 1
+    slots = np.zeros(mask + 1, grams.dtype)
+    slots[known if is_whole else known & mask] = np.arange(1, len(known) + 1)
+    numbers = slots[grams if is_whole else grams & mask]
+    left = np.flatnonzero(numbers != 0)  # of truth values it is found sooner
+    numbers = numbers[left]
+    if not is_whole:
+        grams = grams[left]
+        others = np.flatnonzero(known[numbers - 1] != grams)
+        at = np.searchsorted(known, grams[others])
+        numbers[others] = np.where(known[np.minimum(at, len(known) - 1)] == grams[others], at + 1, 0)
+        is_known = numbers > 0
+        left, numbers = left[is_known], numbers[is_known]
+    return places[left], numbers
 
 
-def _before_in(grams: Ids, first: int, occurrence: Occurrence) -> Ids:
+def _before_in(grams: Grams, first: int, occurrence: Occurrence) -> Ids:
     """Give for each place of a text from `first` on the latest or earliest one before it with its gram, or -1."""
     order = np.argsort(grams, kind="stable")
     is_again = np.zeros(len(order), bool)
