@@ -83,7 +83,7 @@ def open_drafts(asked: Drafts, target: Opened, cost: Cost, hardware: Hardware | 
     return Models(
         model,
         asked.target,
-        [method for each in found for method in _methods(each, _layers(asked, each, cost, hardware))],
+        [method for each in found for method in _methods(each, asked.target, _layers(asked, each, cost, hardware))],
         asked.num_sampled,
         asked.seed,
     )
@@ -116,12 +116,19 @@ def _layers(asked: Drafts, found: _Found, cost: Cost, hardware: Hardware | None)
     return every, every
 
 
-def _methods(found: _Found, layers: tuple[Cost, Cost]) -> list[ModelMethod]:
+def _methods(found: _Found, target: str, layers: tuple[Cost, Cost]) -> list[ModelMethod]:
     name = found.draft.value
     what = "a draft model" if found.draft is Draft.MODEL else f"{name} heads"
     depth = min(TREE_DEPTH, found.max_depth)
     chain = ModelMethod(
-        name, f"{what}, a chain", found.draft, found.file, found.proposer, min(MAX_SIZE, found.max_depth), *layers
+        name,
+        f"{what}, a chain",
+        found.draft,
+        found.file,
+        found.proposer,
+        min(MAX_SIZE, found.max_depth),
+        *layers,
+        target,
     )
     tree = chain._replace(
         name=f"{name}-tree",

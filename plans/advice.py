@@ -22,7 +22,7 @@ _OF_LLAMA_CPP = {"model": "draft-simple", "eagle3": "draft-eagle3"}
 def advice(choice: Config, method: Method | Given | ModelMethod, *, is_adaptive: bool) -> dict[str, str]:
     """Write a choice out for Outrider's runtime.toml, vLLM, SGLang and llama.cpp; if one lacks it, what is nearest."""
     if isinstance(method, ModelMethod):
-        return _of_model(method.draft.value, choice.size, method.file, method.top, method.max_depth)
+        return _of_model(method.draft.value, choice.size, method.target, method.file, method.top, method.max_depth)
     if isinstance(method, Given):
         name = method.name.lower()
         if name in ("model", "linear", "medusa", "eagle", "eagle3"):
@@ -69,12 +69,15 @@ def advice(choice: Config, method: Method | Given | ModelMethod, *, is_adaptive:
     }
 
 
-def _of_model(draft: str, k: int, file: str = "HEADS", top: int = 1, depth: int = 0) -> dict[str, str]:
+def _of_model(
+    draft: str, k: int, target: str = "TARGET", file: str = "HEADS", top: int = 1, depth: int = 0
+) -> dict[str, str]:
     """Write out drafts of a model or heads; those with `top` above 1 are trees of `k` nodes in `depth` layers."""
     is_eagle = draft in ("eagle", "eagle3")
     steps = min(k, depth or k)
     shape = f'shape = {{ kind = "dynamic", nodes = {k}, top = {top}, depth = {steps} }}' if top > 1 else f"k = {k}"
-    own = f'[engine]\nadaptive = false\n\n[engine.speculative]\ndraft = "{draft}"\n{shape}\nmodel = {_toml(file)}\n'
+    of_target = f"[model]\nsource = {_toml(target)}\n\n[engine]\nadaptive = false\n"
+    own = f'{of_target}\n[engine.speculative]\ndraft = "{draft}"\n{shape}\nmodel = {_toml(file)}\n'
     if draft == "linear":
         missing = "it has no such heads: --acceptance weighs other methods by the rates that are known of them"
         return {"outrider": own, "vllm": missing, "sglang": missing, "llama.cpp": missing}

@@ -46,6 +46,8 @@ class ModelMethod(NamedTuple):
     """What the first layer of drafts takes, a row of each sequence,"""
     later: Cost
     """and a later one: a row of each, or `top`."""
+    target: str = "TARGET"
+    """The file of the model that it drafts for."""
     top: int = 1
     """A chain; more are a tree, of which so many nodes of each layer are followed, with as many children."""
 

@@ -245,4 +245,11 @@ MUTANTS = [
         "        if not is_of_ids:\n",
         "plans/models::a_log_of_noise_and_one_without_a_request_to_run_are_refused",
     ),
+    mutant(
+        "recommend heads without the model that they are for",
+        "plans/advice.py",
+        "    own = f'{of_target}\\n[engine.spec",
+        "    own = f'[engine.spec",
+        "plans/models::what_is_recommended_is_a_configuration_of_each_engine_that_has_it",
+    ),
 ]

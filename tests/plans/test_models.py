@@ -1,6 +1,7 @@
 """Drafts of models counted on recorded text: those that the one-sequence loop made while it wrote it."""
 
 import json
+import shlex
 from dataclasses import replace
 
 import msgspec
@@ -15,19 +16,22 @@ from models.heads import LinearHeads, build_heads, write_heads
 from models.llama import Llama
 from models.loading import open_model
 from models.protocol import Chunk
+from plans.advice import advice
 from plans.answers import Plan
 from plans.errors import PlanError
 from plans.gain import ShareOfPass
 from plans.hardware import HARDWARE
 from plans.logs import Log, Recording
 from plans.measured import FORMAT, CostFile, DraftTimes, Point
+from plans.methods import Config
 from plans.model_replay import ModelMethod, ModelReplay
 from plans.plan import Asked, Models, make_plan
 from plans.roofline import Roofline
 from plans.sample import Reservoir
 from plans.tokens import Words
 from plans.weights import shape_of_heads, shape_of_model
-from spec import Draft, Dynamic, SamplingParams, SpecConfig, generate
+from server.config import load_config
+from spec import Chain, Draft, Dynamic, SamplingParams, SpecConfig, generate
 from tests.heads.tiny import CONFIG, KINDS, Seeded, target_weights, tiny_heads
 from tests.models.folders import LETTERS, bpe, write_model
 from tests.plans.test_plan import KNOWN, Flat
@@ -344,3 +348,26 @@ def test_what_does_not_go_together_is_refused(folder, tmp_path, options, told):
     shown = run(texts(tmp_path / "log"), *(names.get(option, option) for option in options))
     assert shown.exit_code == 2, shown.output
     assert told in " ".join(shown.output.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("kind", ["model", *KINDS])
+@pytest.mark.parametrize("size", [1, 3])
+def test_what_is_recommended_is_a_configuration_of_each_engine_that_has_it(tmp_path, kind, size):
+    for method in [each._replace(file="a b/heads.safetensors", target="smollm2-135m") for each in methods(kind)]:
+        written = advice(Config(method.name, size), method, is_adaptive=False)
+        own = tmp_path / "runtime.toml"
+        own.write_text(written["outrider"])
+        loaded = load_config(own, {})
+        assert loaded.model.source == "smollm2-135m"
+        config = loaded.engine.speculative
+        assert (config.draft, config.model) == (kind, method.file)
+        assert config.tree_shape == (Chain(size) if method.top == 1 else Dynamic(size, 2, min(size, DEPTH)))
+        vllm = written["vllm"].partition("--speculative-config ")[2]
+        assert bool(vllm) is (kind != "linear")
+        if vllm:
+            config = json.loads(shlex.split(vllm, comments=True)[0])
+            assert config["model"] == method.file
+            assert config["num_speculative_tokens"] == (size if method.top == 1 else min(size, DEPTH))
+        for engine, has_it in (("sglang", ("model", "eagle", "eagle3")), ("llama.cpp", ("model", "eagle3"))):
+            words = shlex.split(written[engine], comments=True)
+            assert (method.file in words) is (kind in has_it), written[engine]
