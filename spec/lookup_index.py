@@ -119,11 +119,12 @@ class LookupIndex:
         raw = ctx.tobytes()
         find = raw.find if self._is_earliest else raw.rfind
         last = len(ctx) - 1
+        most = self._max_ngram if self._max_ngram < last else last
         #   low ........ high ........ len(raw)
         #   |-- searched --|- a token at least -|
         low, high = 0, len(raw) - _TOKEN
         n = start = 0
-        while n < min(self._max_ngram, last):
+        while n < most:
             width = (n + 1) * _TOKEN
             gram = raw[-width:]
             at = find(gram, low, high)
@@ -132,11 +133,12 @@ class LookupIndex:
             if at < 0:
                 break
             place = at // _TOKEN + n
-            start, n = place + 1, n + 1
-            while n < self._max_ngram and n <= place and ctx[last - n] == ctx[place - n]:
+            start = place + 1
+            n += 1
+            while n < most and n <= place and ctx[last - n] == ctx[place - n]:
                 n += 1
             if self._is_earliest:
                 low = max(0, (place - n) * _TOKEN)
             else:
-                high = (place + 1) * _TOKEN
+                high = start * _TOKEN
         return n, start
