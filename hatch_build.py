@@ -24,7 +24,7 @@ NOT_IN_A_WHEEL = {"checkout.py"}  # finds the folders where they are
 COMPILED = [  # what mypyc makes faster; messages' parts stay as they are, for their types are looked at as they come in
     *("kvpool/errors.py", "kvpool/ledger.py", "kvpool/pool.py", "kvpool/prefix.py", "kvpool/table.py"),
     *("scheduler/core.py", "scheduler/plan.py", "scheduler/proposal.py", "scheduler/sequence.py"),
-    *("spec/lookup_index.py", "spec/ngram_index.py", "spec/suffix.py", "spec/suffix_index.py"),
+    "spec/lookup_index.py",
 ]
 COMPILE = """
 import sys
