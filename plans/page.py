@@ -37,7 +37,7 @@ def _head(plan: Plan) -> str:
     said = "Recommended: " if to.method is not None else "Recommended: do not speculate. "
     reason = to.reason.removeprefix("do not: ")
     if to.method is not None:
-        reason += f". Up to {to.size} tokens are guessed at a time, by {plan.methods[to.method]}"
+        reason += f". Up to {to.size} tokens are guessed at a time; {to.method} is {plan.methods[to.method]}"
     chosen = _chosen(plan)
     costs = "none" if chosen.costs_from is None else f"{chosen.costs_from:,}"
     tiles = [
@@ -71,7 +71,8 @@ def _of_method(plan: Plan, name: str) -> list[SizeAnswer]:
 
 
 def _colour(plan: Plan, name: str) -> str:
-    return _COLOURS[list(plan.methods).index(name) % len(_COLOURS)]
+    turn, at = divmod(list(plan.methods).index(name), len(_COLOURS))
+    return f"{_COLOURS[at]} dotted" if turn else _COLOURS[at]  # more than there are colours
 
 
 def _limits(plan: Plan) -> list[SizeAnswer]:
@@ -104,7 +105,7 @@ def _speed(plan: Plan) -> str:
         "Speed of decoding over that without drafts (the dashed line at 1), by how many sequences run at a time: each "
         "method with the size that is best there. Guesses cost rows of a pass. While few sequences run, the pass "
         "waits for memory and rows are nearly free; when many run, rows take time of their own. The dashed curve is "
-        "the limit: in each round the method that does best, and no guess that fails.",
+        "the limit of drafts of text: in each round the one that does best, and no guess that fails.",
         legend(layers)
         + both(drawn)
         + '<p class="axis">across: sequences in a batch; up: speed, where 1 is decoding without drafts</p>'

@@ -129,7 +129,10 @@ def make_plan(log: Log, asked: Asked, watch: Watch = lambda what, num: None, exe
         list(SPEED_EDGES),
         {method.name: method.about for method in asked.methods}
         | {method.name: method.about for method in _models(asked)}
-        | {given.name: f"rates of acceptance as given: {', '.join(map(str, given.rates))}" for given in asked.given},
+        | {
+            given.name: f"a method with given rates of acceptance: {', '.join(map(str, given.rates))}"
+            for given in asked.given
+        },
         choices,
         [answer for answer in answers if not answer.size],
         best,

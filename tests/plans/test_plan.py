@@ -1,6 +1,7 @@
 """From a log to an answer: by hand where that can be, and whatever a log may be."""
 
 import json
+import re
 
 import msgspec
 import numpy as np
@@ -332,3 +333,11 @@ def test_every_field_of_the_json_is_documented():
 
     missing = {name for name in fields(Plan) if f"`{name}`" not in documented}
     assert not missing
+
+
+def test_a_page_tells_more_methods_apart_than_it_has_colours(tmp_path):
+    path = write(tmp_path / "log", *[ids([1, 2, 3, 1, 2], [3, 4, 5, 6])] * 3)
+    plan = plan_of(path, names=list(KNOWN), given=[Given(f"other{i}", (0.5,), 0.1) for i in range(5)])
+    legend = re.search(r'<div class="legend">(.*?)</div>', page(plan))[1]
+    colours = re.findall(r'<i class="([^"]+)"', legend)
+    assert len(colours) == len(set(colours)) == len(KNOWN) + 5 + 1
