@@ -112,11 +112,12 @@ def plan(
     html_file: Output | None,
     **_: Any,
 ) -> None:
-    """Say what speculation would gain on the requests recorded in LOGS, from what they say and no model.
+    """Say what speculation would gain on the requests recorded in LOGS, from what they say.
 
     A recorded answer is what the target chose, so what a draft of text would have had accepted can be counted exactly.
     With the cost of passes, from a roofline or measured, that gives the speed of every method and size at every batch,
-    the best choice, and from which batch on it costs instead.
+    the best choice, and from which batch on it costs instead. What a draft model or heads would have drafted is
+    found by running them, on a sample, with the model that wrote the log (--target).
 
     LOGS are read in the order given: JSON lines or arrays, gzipped or not, or Parquet, with prompt and completion (text
     or ids), messages, requests and responses, or conversations as ShareGPT has them.
