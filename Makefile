@@ -6,7 +6,7 @@ IS_RIGHT := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 PYTHON   ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p $(IS_RIGHT) 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: run run-real test test-compiled test-ray on-ray lint mutants bench clean help
+.PHONY: run run-real test test-compiled test-real test-ray on-ray lint mutants bench clean help
 
 run: $(VENV)/.installed            ## set up, then run the main job
 	$(BIN)/outrider sim
@@ -23,6 +23,10 @@ test-compiled: $(VENV)/.installed  ## compile what the engine spends its time in
 	rm -rf build/compiled
 	$(BIN)/python hatch_build.py build/compiled
 	cd build/compiled && OUTRIDER_COMPILE=1 $(abspath $(BIN))/python -m pytest
+
+test-real: $(VENV)/.real           ## draft in every way for the small real model; no text may be another
+	$(BIN)/outrider models pull smollm2-135m
+	$(BIN)/python -m tests.real_texts
 
 test-ray:                          ## set up an environment with Ray, then run what stands on it
 	$(MAKE) VENV=$(VENV)-ray on-ray
