@@ -1,6 +1,5 @@
 """The scheduler: the owner of every sequence's state and drafter, and the one who drives the steps."""
 
-import copy
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as SequenceOf
 from itertools import repeat
@@ -105,7 +104,7 @@ class SchedulerActor(Actor):
         """Count what there is to do, with a copy of the counters."""
         running, parked = self.core.running.values(), self.core.parked
         num_paused = len(parked) + sum(sequence.is_paused for sequence in running)
-        return Load(len(running), num_paused, len(parked), copy.deepcopy(self.counters))
+        return Load(len(running), num_paused, len(parked), self.counters.copied())
 
     def running_seqs(self) -> list[int]:
         """List who may hold blocks."""

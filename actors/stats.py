@@ -45,6 +45,15 @@ class Counters(msgspec.Struct):
         self.rounds_by_depth[draft.num_nodes if draft.parents is None else draft.depth] += 1
         self.rounds_by_accepted[num_accepted] += 1
 
+    def copied(self) -> "Counters":
+        """Give a copy that stays as it is."""
+        parts = {
+            field: value.copy()
+            for field in self.__struct_fields__
+            if isinstance(value := getattr(self, field), dict | list)
+        }
+        return msgspec.structs.replace(self, **parts)
+
     @property
     def num_drafts(self) -> int:
         """Rounds that had a draft."""

@@ -1,14 +1,12 @@
 """One engine under observation: what it runs on, and everything that looks at it."""
 
 import asyncio
-import copy
 from collections.abc import Callable
 from typing import TypeVar
 
 import anyio.to_thread
-import msgspec
 
-from actors import Engine, EngineStats
+from actors import Engine
 from kvpool import KvPoolError
 from scheduler import PassCost
 from sims.config import SimConfig
@@ -50,11 +48,6 @@ class Rig:
         )
         if not config.faults.are_none:
             plant(self.engine, self.agenda)
-
-    def stats(self) -> EngineStats:
-        """Give the engine's numbers as they are now, and stay."""
-        stats = self.engine.stats()
-        return msgspec.structs.replace(stats, counters=copy.deepcopy(stats.counters))
 
     def faults(self) -> dict[str, int]:
         """Count how often each kind of planted fault struck."""

@@ -120,7 +120,7 @@ async def _run(
         problems = await rig.come_to_rest(crowd.request_id)
         virtual_s = loop.time() - started_s
         gauges.sample(loop.time())
-        stats = rig.stats()
+        stats = engine.stats()
     if engine.failure is not None:
         problems.append(f"the engine gave up: {engine.failure}")
     return Outcome(

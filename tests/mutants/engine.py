@@ -310,7 +310,7 @@ MUTANTS = [
     mutant(
         "hand out the counters themselves",
         SCHEDULING,
-        "copy.deepcopy(self.counters)",
+        "self.counters.copied()",
         "self.counters",
         "actors/streams::numbers_read_earlier_do_not_change",
     ),
