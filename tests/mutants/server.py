@@ -297,6 +297,13 @@ MUTANTS = [
         "server/events::what_is_held_goes_with_what_comes_next_in_one_write",
     ),
     mutant(
+        "look after a client that is gone",
+        "server/events.py",
+        "        self._next_look.cancel()\n",
+        "        pass\n",
+        "server/events::who_is_gone_is_not_looked_after",
+    ),
+    mutant(
         "hold up the event loop for a long pass",
         "server/passes.py",
         "    if num_tokens > _MAX_SHORT_TOKENS:\n",

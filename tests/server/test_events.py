@@ -77,6 +77,40 @@ async def test_whoever_writes_events_come_whole_and_silence_is_filled():
     assert sent[-1] == b'data: {"usage":1}\n\ndata: [DONE]\n\n'
 
 
+async def test_who_is_gone_is_not_looked_after():
+    """Neither while silent nor in a write that never ends: timers would go on for ever, one for every answer."""
+    looks = []
+    has_pinged, has_given_up = anyio.Event(), anyio.Event()
+
+    async def stuck(message):
+        await anyio.sleep_forever()
+
+    async def send(message):
+        """Take it."""
+
+    def spawn(ping):
+        ping.close()
+        looks.append("ping")
+        has_pinged.set()
+
+    def give_up():
+        looks.append("give up")
+        has_given_up.set()
+
+    config = ServerConfig(ping_s=0.01, write_timeout_s=0.01)
+    silent, writing = EventSink(send, config, give_up, spawn), EventSink(stuck, config, give_up, spawn)
+    writer = asyncio.create_task(writing.put({}))
+    with anyio.fail_after(10):  # both are looked after until they are closed
+        await has_pinged.wait()
+        await has_given_up.wait()
+    silent.close()
+    writing.close()
+    writer.cancel()
+    looks.clear()
+    await anyio.sleep(0.1)
+    assert not looks
+
+
 async def test_what_is_held_goes_with_what_comes_next_in_one_write():
     sent = []
 
