@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +23,9 @@ def execute(model: Model, chunks: Sequence[Chunk], rounds: Sequence[Round]) -> l
     error and disturbs no other; its generator has not moved. What the pass itself raises is raised, and ModelError for
     rows or answers that are not those asked for.
     """
-    if isinstance(model, SelfVerifyingModel):
-        results = _checked(model.forward_and_verify(chunks, rounds), rounds, model.vocab_size)
+    if hasattr(model, "forward_and_verify"):  # isinstance would look for all of the protocol in every pass: 15 us
+        of_itself = cast(SelfVerifyingModel, model)
+        results = _checked(of_itself.forward_and_verify(chunks, rounds), rounds, model.vocab_size)
     else:
         rows = check_rows(model.forward(chunks), sum(chunk.num_rows for chunk in chunks), model.vocab_size)
         results = _verify(rows, rounds)
