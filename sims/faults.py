@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import random
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Literal, Protocol, TypeVar, get_args
@@ -176,12 +177,19 @@ def _plant_death(actor: Actor, kind: FaultKind, agenda: Agenda) -> None:
     actor.disown = disown_and_disarm  # type: ignore[method-assign]
 
 
-def _plant_shortage(pool: KvPool, agenda: Agenda) -> None:
-    allocate = pool.allocate
+class _Scarce(array):  # type: ignore[type-arg]  # has no parameter before Python 3.12
+    """Free blocks, of which there may be none as one is taken."""
 
-    def allocate_or_not(fill: int = 0) -> int:
-        if agenda.strikes("out_of_blocks"):
+    agenda: Agenda
+
+    def pop(self, i: int = -1, /) -> int:
+        if self.agenda.strikes("out_of_blocks"):
             raise OutOfBlocks("injected: no block is free")
-        return allocate(fill)
+        block: int = super().pop(i)
+        return block
 
-    pool.allocate = allocate_or_not  # type: ignore[method-assign]
+
+def _plant_shortage(pool: KvPool, agenda: Agenda) -> None:
+    free = _Scarce("i", pool._free)
+    free.agenda = agenda
+    pool._free = free
