@@ -59,6 +59,7 @@ class ModelRunner(Actor):
         self._proposer = proposer
         self._config = config
         self._run_pass = run_pass
+        self.num_restarts = 0
         self._laws: dict[int, list[Row]] = {}  # by sequence, what the nodes of its next round were drawn from
         self._bind_copy()
 
@@ -75,6 +76,7 @@ class ModelRunner(Actor):
     def restart(self) -> None:
         """Go on with fresh memory."""
         self._bind_copy()
+        self.num_restarts += 1
 
     def _bind_copy(self) -> None:
         self._laws = {}

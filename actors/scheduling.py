@@ -104,7 +104,9 @@ class SchedulerActor(Actor):
         """Count what there is to do, with a copy of the counters."""
         running, parked = self.core.running.values(), self.core.parked
         num_paused = len(parked) + sum(sequence.is_paused for sequence in running)
-        return Load(len(running), num_paused, len(parked), self.counters.copied())
+        counters = self.counters.copied()
+        counters.num_restarts = self._runner.num_restarts
+        return Load(len(running), num_paused, len(parked), counters)
 
     def running_seqs(self) -> list[int]:
         """List who may hold blocks."""
@@ -286,7 +288,6 @@ class SchedulerActor(Actor):
 
     async def _recompute_all(self) -> None:
         """Start every running sequence over: the runner's memory is gone, the tokens and generators are here."""
-        self.counters.num_restarts += 1
         for sequence in list(self.core.running.values()):
             self.core.preempt(sequence)
         answer = await self.ask(self._blocks, ForgetAll(), Settled)

@@ -21,6 +21,7 @@ class Counters(msgspec.Struct):
     num_steps: int = 0
     num_preemptions: int = 0
     num_restarts: int = 0
+    """Of the runner, idle or not: it counts them, and a copy of the counters has them from there."""
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
     """Prompt tokens found in the prefix cache when a sequence was first admitted."""

@@ -22,6 +22,7 @@ import numpy as np
 
 from actors.blocks import BlockManager
 from actors.messages import Step, StepDone
+from actors.runner import ModelRunner
 from actors.scheduling import SchedulerActor
 from models import FakeModel
 from models.checked_kv import CheckedMemory
@@ -39,6 +40,7 @@ _LEFT_OUT: dict[type, frozenset[str]] = {
     ),
     SchedulerActor: frozenset({"counters"}),
     BlockManager: frozenset({"num_checks"}),
+    ModelRunner: frozenset({"num_restarts"}),
     Sequence: frozenset({"last_served", "drafter", "num_preemptions", "num_rounds", "num_drafted", "num_accepted"}),
     Step: frozenset({"number"}),
     StepDone: frozenset({"number"}),

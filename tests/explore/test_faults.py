@@ -13,8 +13,10 @@ from scheduler import EngineConfig, Request
 from sims.arrivals import Closed
 from sims.config import SimConfig
 from sims.errors import SimError
-from sims.explore.run import run
+from sims.explore.loop import ExploringLoop
+from sims.explore.run import choose_by, run, run_on
 from sims.explore.scenario import Client, Fault, Scenario
+from sims.explore.watch import Watch
 from sims.faults import KINDS, Rates
 from sims.lengths import Lengths
 from sims.simulate import simulate
@@ -77,6 +79,18 @@ def test_past_the_intensity_every_stream_ends_with_an_error(kind):
     assert set(outcome.coverage.ends) <= {"error"}
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_restarts_of_the_runner_are_counted_and_no_others(kind):
+    """One for each crash of its own, however many sequences start over, idle or not; none where another actor dies."""
+    faults = [Fault(kind, nth) for nth in (0, 3, 5)]
+    scenario = Scenario(engine=engine(), clients=crowd(), faults=faults, order=3)
+    watch = Watch(scenario)
+    assert run_on(ExploringLoop(choose_by(scenario)), scenario, watch) is None
+    num_struck = watch.coverage.faults[kind]
+    assert num_struck >= 1
+    assert watch.insides.scheduler.load().counters.num_restarts == (num_struck if kind in SURVIVED else 0)
+
+
 @pytest.mark.parametrize("nth", range(0, 20, 3))
 def test_out_of_blocks_at_any_allocation(nth):
     outcome = run(Scenario(engine=engine(), clients=crowd(), faults=[Fault("out_of_blocks", nth)], order=nth))
@@ -134,7 +148,7 @@ def test_a_simulation_survives_faults_of_the_model_with_equal_outputs():
     report = simulate(config(), timeline=Timeline(file))
     assert report.problems == []
     assert set(report.faults) == {"raise", "raise_late", "hang", "die_runner"}
-    assert report.restarts >= 4
+    assert report.restarts == sum(report.faults.values()) >= 4
     assert report.requests.failed == 0
     assert report.audit.outputs_compared == 60
     assert b'"recomputed"' in file.getvalue()

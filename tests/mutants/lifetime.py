@@ -7,6 +7,21 @@ OF_ITSELF = "actors/strikes::a_model_that_raises_what_is_otherwise_sent_is_compu
 
 MUTANTS = [
     mutant(
+        "count a restart once for each sequence that starts over",
+        SCHEDULING,
+        "        for sequence in list(self.core.running.values()):\n            self.core.preempt(sequence)\n",
+        "        for sequence in list(self.core.running.values()):\n            self.core.preempt(sequence)\n"
+        "            self._runner.num_restarts += 1\n",
+        "explore/faults::restarts_of_the_runner_are_counted_and_no_others",
+    ),
+    mutant(
+        "count no restart of the runner",
+        RUNNER,
+        "        self.num_restarts += 1\n",
+        "        pass\n",
+        "explore/faults::restarts_of_the_runner_are_counted_and_no_others",
+    ),
+    mutant(
         "check everything but the prefix index",
         BLOCKS,
         "self._audit(self.ledger.check, self.ledger.pool.check_index)",
