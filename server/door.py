@@ -52,9 +52,11 @@ class Door:
             self._requests.labels(method, self._handler(scope["path"]), f"{status // 100}xx").inc()
 
     def _refusal(self, scope: Scope) -> ApiError | None:
+        sent = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        if len(sent) > 1:  # whoever passed it on may have gone by another of them (RFC 9112, 3.2)
+            return ApiError(400, f"{len(sent)} Host headers: one at the most", code="invalid_http")
         if not self._allowed:
             return None
-        sent = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
         name = _without_port(sent[0]).lower() if sent else "localhost"  # none is sent by no page
         if name in self._allowed or (self._is_local and _is_loopback(name)):
             return None

@@ -133,6 +133,13 @@ MUTANTS = [
         "server/door::only_who_speaks_to_this_machine_is_heard",
     ),
     mutant(
+        "go by the first of several hosts",
+        DOOR,
+        "        if len(sent) > 1:",
+        "        if False:",
+        "server/door::whom_a_request_speaks_to_is_said_once",
+    ),
+    mutant(
         "take a name that begins like this machine's",
         DOOR,
         'return host == "localhost" or host.endswith(".localhost")',

@@ -1,8 +1,10 @@
 """What every request passes: the name it speaks to, the origin of its page, a name of its own, and the count."""
 
+import socket
+
 import pytest
 
-from tests.server.harness import Client, serving, wait_until
+from tests.server.harness import WAIT_S, Client, serving, wait_until
 
 ORIGIN = "https://example.org"
 BODY = {"prompt": "ba", "max_tokens": 3}
@@ -40,6 +42,16 @@ def test_only_who_speaks_to_this_machine_is_heard(server, host, status):
         assert answer.status_code == status
         if status == 403:
             assert answer.json()["error"]["code"] == "host_not_allowed"
+
+
+@pytest.mark.parametrize("hosts", [["localhost", "evil.example"], ["evil.example", "localhost"], ["localhost"] * 2])
+def test_whom_a_request_speaks_to_is_said_once(plain, hosts):
+    lines = "".join(f"host: {host}\r\n" for host in hosts)
+    with socket.create_connection(("127.0.0.1", plain.port), WAIT_S) as connection:
+        connection.sendall(f"GET /v1/models HTTP/1.1\r\n{lines}connection: close\r\n\r\n".encode())
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b'"invalid_http"' in answer
 
 
 def test_a_server_for_everybody_hears_everybody():
