@@ -378,7 +378,7 @@ def test_two_sweeps_cannot_work_in_one_folder(here, tmp_path):
         ('command = "sim"\n[options]\nreplicas = 2\n[axes]\ncrash = ["1@1+1", "9@1+1"]', "cell crash=9@1+1: "),
         ('command = "plan"', "options: logs is missing"),
         ('command = "plan"\nseeds = 2\n[options]\nlogs = "x"', "seeds: plan draws nothing"),
-        ('command = "plan"\n[options]\nlogs = "LOG"\n[axes]\nhardware = ["h100", "x"]', "cell hardware=x: 'x' is not"),
+        ('command = "plan"\n[options]\nlogs = "LOG"\n[axes]\nhardware = ["h100", "x"]', "x: hardware 'x' is not"),
         ('command = "explore"\n[options]\nminutes = 1', "options.minutes: not an option of a sweep"),
         ("command = ", "grid.toml: no TOML: "),
     ],
