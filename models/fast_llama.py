@@ -109,9 +109,11 @@ class FastLlama:
         shared.claims[:] = 0
         logits = np.empty((len(fed.wanted), _up(self.vocab_size, TILE_OUTPUTS)), np.float32)
 
+        keys, values = (memory.swapaxes(2, 3) for memory in (kv.keys, kv.values))  # as they lie in memory
+
         def run(thread: int) -> None:
             run_pass(
-                thread, self.num_threads, self._sizes, self._packed, fed, kv.keys, kv.values, kv.features,
+                thread, self.num_threads, self._sizes, self._packed, fed, keys, values, kv.features,
                 shared, private, logits,
             )  # fmt: skip
 

@@ -40,9 +40,10 @@ class PagedKv:
     ) -> None:
         if num_blocks < 1 or block_tokens < 1:
             raise ValueError(f"num_blocks {num_blocks} and block_tokens {block_tokens}: each must be at least 1")
-        shape = (num_layers, num_blocks, block_tokens, kv_heads, head_dim)
-        self.keys = np.zeros(shape, np.float32)
-        self.values = np.zeros(shape, np.float32)
+        #   in memory what a head reads of a block lies together
+        shape = (num_layers, num_blocks, kv_heads, block_tokens, head_dim)
+        self.keys = np.zeros(shape, np.float32).swapaxes(2, 3)
+        self.values = np.zeros(shape, np.float32).swapaxes(2, 3)
         tap_after = np.full(num_layers + 1, -1)
         tap_after[list(taps)] = np.arange(len(taps))
         self.features = Features(np.zeros((num_blocks, block_tokens, len(taps), dim), np.float32), tap_after)

@@ -117,12 +117,12 @@ def _turn_row(packed: Any, sizes: Any, layer: int, fed: Any, row: int, shared: A
         for i in range(half):
             cosine, sine = packed.cosines[position, i], packed.sines[position, i]
             even, odd = qkv[at + head * sizes.head_dim + 2 * i], qkv[at + head * sizes.head_dim + 2 * i + 1]
-            keys[block, slot, head, 2 * i] = even * cosine - odd * sine
-            keys[block, slot, head, 2 * i + 1] = even * sine + odd * cosine
+            keys[block, head, slot, 2 * i] = even * cosine - odd * sine
+            keys[block, head, slot, 2 * i + 1] = even * sine + odd * cosine
     at = sizes.v_column
     for head in range(sizes.num_kv_heads):
         for i in range(sizes.head_dim):
-            values[block, slot, head, i] = qkv[at + head * sizes.head_dim + i]
+            values[block, head, slot, i] = qkv[at + head * sizes.head_dim + i]
 
 
 def _keep(features: Any, num_layers: int, fed: Any, row: int, x: Any) -> None:
@@ -147,18 +147,17 @@ def _attend(
 ) -> None:
     """Let the query heads of one row that share a key head attend to all that the row sees."""
     group, head = sizes.num_heads // sizes.num_kv_heads, sizes.padded_head
-    _, block_tokens, kv_heads, _ = keys.shape
+    _, kv_heads, block_tokens, _ = keys.shape
     length = fed.positions[row] + 1
     padded = (length + LANES - 1) // LANES * LANES
     table = fed.tables[fed.chunk_of[row]]
     first_head = kv_head * group
     q_at = (row * sizes.num_heads + first_head) * head
-    stride = kv_heads * head
     position = 0
     while position < length:
         slot, run = run_from(fed, row, position, block_tokens)
-        at = ((table[slot // block_tokens] * block_tokens + slot % block_tokens) * kv_heads + kv_head) * head
-        score_keys(shared.q, q_at, group, keys, at, stride, run, head, scores, position, padded)
+        at = ((table[slot // block_tokens] * kv_heads + kv_head) * block_tokens + slot % block_tokens) * head
+        score_keys(shared.q, q_at, group, keys, at, head, run, head, scores, position, padded)
         position += run
     heads[: group * head] = 0
     for member in range(group):
@@ -167,8 +166,8 @@ def _attend(
     position = 0
     while position < length:
         slot, run = run_from(fed, row, position, block_tokens)
-        at = ((table[slot // block_tokens] * block_tokens + slot % block_tokens) * kv_heads + kv_head) * head
-        mix_values(scores, position, padded, group, values, at, stride, run, head, heads)
+        at = ((table[slot // block_tokens] * kv_heads + kv_head) * block_tokens + slot % block_tokens) * head
+        mix_values(scores, position, padded, group, values, at, head, run, head, heads)
         position += run
     for member in range(group):
         for i in range(sizes.head_dim):

@@ -7,6 +7,7 @@ from models.kernels.lanes import FLOATS, I32, I64, Lanes, intrinsic, ir, numba
 from models.kernels.packing import BLOCK_INPUTS, LANES
 
 _ZERO = FLOATS([0.0] * LANES)
+_HEADS = 3  # that a value is read for at a time
 _PIECES = 4  # of a value that are summed side by side, so that additions do not wait for one another
 
 
@@ -96,28 +97,38 @@ def _mix_values(
     pieces = lanes.b.udiv(head_dim, I64(LANES))
     wide = lanes.b.udiv(pieces, I64(_PIECES))
 
-    def mix(head: Any, piece: Any, count: int) -> None:
-        """Mix `count` pieces of the values, sixteen floats each, from `piece` on."""
+    def mix(head: Any, num_heads: int, piece: Any, count: int) -> None:
+        """Mix `count` pieces of the values, sixteen floats each, from `piece` on, for heads from one on."""
         offsets = [lanes.mul(lanes.add(piece, i), LANES) for i in range(count)]
-        out_at = [lanes.add(lanes.mul(head, head_dim), offset) for offset in offsets]
-        totals = [lanes.slot(_ZERO) for _ in offsets]
-        for total, at in zip(totals, out_at, strict=True):
-            lanes.b.store(lanes.load(out, at), total)
+        heads = [lanes.add(head, i) for i in range(num_heads)]
+        out_at = [[lanes.add(lanes.mul(each, head_dim), offset) for offset in offsets] for each in heads]
+        totals = [[lanes.slot(_ZERO) for _ in offsets] for _ in heads]
+        for i, slots in enumerate(totals):
+            for total, at in zip(slots, out_at[i], strict=True):
+                lanes.b.store(lanes.load(out, at), total)
         with lanes.loop(num_keys) as key:
-            place = lanes.add(lanes.add(share_at, lanes.mul(head, share_stride)), key)
-            share = lanes.splat(lanes.scalar(shares, place))
+            shares_at = [lanes.add(lanes.add(share_at, lanes.mul(each, share_stride)), key) for each in heads]
+            parts = [lanes.splat(lanes.scalar(shares, place)) for place in shares_at]
             row_at = lanes.add(value_at, lanes.mul(key, value_stride))
-            for total, offset in zip(totals, offsets, strict=True):
+            for i, offset in enumerate(offsets):
                 value = lanes.load(values, lanes.add(row_at, offset))
-                lanes.b.store(lanes.fma(share, value, lanes.b.load(total)), total)
-        for total, at in zip(totals, out_at, strict=True):
-            lanes.store(lanes.b.load(total), out, at)
+                for slots, share in zip(totals, parts, strict=True):
+                    lanes.b.store(lanes.fma(share, value, lanes.b.load(slots[i])), slots[i])
+        for i, slots in enumerate(totals):
+            for total, at in zip(slots, out_at[i], strict=True):
+                lanes.store(lanes.b.load(total), out, at)
 
-    with lanes.loop(group) as head:
+    def mix_heads(head: Any, num_heads: int) -> None:
         with lanes.loop(wide) as several:
-            mix(head, lanes.mul(several, _PIECES), _PIECES)
+            mix(head, num_heads, lanes.mul(several, _PIECES), _PIECES)
         with lanes.loop(lanes.b.urem(pieces, I64(_PIECES))) as rest:
-            mix(head, lanes.add(lanes.mul(wide, _PIECES), rest), 1)
+            mix(head, num_heads, lanes.add(lanes.mul(wide, _PIECES), rest), 1)
+
+    together = lanes.b.udiv(group, I64(_HEADS))
+    with lanes.loop(together) as several_heads:
+        mix_heads(lanes.mul(several_heads, _HEADS), _HEADS)
+    with lanes.loop(lanes.b.urem(group, I64(_HEADS))) as head:
+        mix_heads(lanes.add(lanes.mul(together, _HEADS), head), 1)
 
 
 def _fetch_add(lanes: Lanes, array: Any, at: Any, amount: Any) -> Any:

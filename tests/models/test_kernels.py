@@ -79,11 +79,11 @@ def test_sums_of_blocks_and_squares(length):
     np.testing.assert_allclose(squares, (array[32 : 32 + length].astype(float) ** 2).sum(), rtol=1e-6)
 
 
+@pytest.mark.parametrize("group", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("num_keys", [1, 7, 16, 17, 40])
 @pytest.mark.parametrize("head_dim", [16, 48, 80, 128])  # pieces left over from runs of four
-def test_scores_and_mixtures_of_a_run_of_keys(num_keys, head_dim):
+def test_scores_and_mixtures_of_a_run_of_keys(num_keys, head_dim, group):
     """Of one key head of two; run by run they have the bits of the whole, whatever the runs."""
-    group = 3
     q, memory = floats(2, group, head_dim), floats(50, 2, head_dim)
     keys = memory[5 : 5 + num_keys, 1].astype(float)
     stride = 2 * head_dim

@@ -56,8 +56,15 @@ MUTANTS = [
     mutant(
         "mix the pieces left over at the place of the first",
         ROWS,
-        "            mix(head, lanes.add(lanes.mul(wide, _PIECES), rest), 1)\n",
-        "            mix(head, rest, 1)\n",
+        "            mix(head, num_heads, lanes.add(lanes.mul(wide, _PIECES), rest), 1)\n",
+        "            mix(head, num_heads, rest, 1)\n",
+        "kernels::scores_and_mixtures_of_a_run_of_keys",
+    ),
+    mutant(
+        "mix for every head of three by the shares of the first",
+        ROWS,
+        "for each in heads]\n            parts",
+        "for each in heads[:1] * num_heads]\n            parts",
         "kernels::scores_and_mixtures_of_a_run_of_keys",
     ),
     mutant(
