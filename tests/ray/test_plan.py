@@ -10,6 +10,15 @@ from cli.main import main
 from tests.plans.test_plan import write
 
 
+@pytest.fixture(autouse=True)
+def _ends():
+    """A command leaves Ray to end with its process."""
+    import ray
+
+    yield
+    ray.shutdown()
+
+
 def test_a_plan_on_the_cluster_is_that_which_is_made_here(tmp_path):
     rows = [
         {"prompt": f"a b c d e{i} a b c", "completion": "d e f a b c d e f " * (1 + i % 4), "category": f"c{i % 3}"}
